@@ -4,7 +4,7 @@ Tables by name without the prefix, objects by the start of their keys. Each verb
 
     add, seal   UpdateItem on counters        get   GetItem        put      PutItem
     totals      GetItem on counters           scan  Query          delete   DeleteItem
-    counters    BatchGetItem on counters      get_many  BatchGetItem          remove_many  BatchWriteItem
+    counters    BatchGetItem on counters      get_many, get_keys  BatchGetItem    remove_many  BatchWriteItem
 """
 
 from collections.abc import Mapping
@@ -50,8 +50,9 @@ TABLE_ACTIONS: Verbs = {
         "schedule": ("PutItem",),
     },
     "meta": {
-        # DeleteItem: records of moves of delayed messages once they are done, and of pushing to groups.
-        "meta": ("DeleteItem", "GetItem", "PutItem", "Query"),
+        # DeleteItem: records of moves of delayed messages once they are done, and of pushing to groups. BatchGetItem:
+        # the records of many subjects, for lists.
+        "meta": ("BatchGetItem", "DeleteItem", "GetItem", "PutItem", "Query"),
         # BatchGetItem: the logs of many groups, for the overview.
         "counters": ("BatchGetItem", "GetItem", "UpdateItem"),
         "consume": ("GetItem", "PutItem", "Query"),  # PutItem: redrive, and fillers of holes
@@ -197,7 +198,10 @@ HOME_ACTIONS_WITH_CELLS: Verbs = {
 }
 """Further actions in the tables of the home cell, which only deployments with other cells need."""
 
-TABLE_ACTIONS_WITH_QUOTA: Verbs = {"produce": {"meta": ("Query",)}}
+TABLE_ACTIONS_WITH_QUOTA: Verbs = {
+    "produce": {"meta": ("BatchGetItem", "Query")},
+    "pull": {"meta": ("BatchGetItem",)},
+}
 """Further actions in the tables where ``max_subjects`` is set: a function counts the subjects before it creates one."""
 
 LAKE_ACTIONS: Verbs = {

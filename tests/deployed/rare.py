@@ -125,10 +125,10 @@ def renew(system: System) -> None:
         send(system, way, [{"body": "old"}])
         system.ok("PUT", path(way, "group"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-nobody")}})
     with system.unswept():
-        _cut_off(system, "subjects", "sent", Subject)
+        _cut_off(system, "sent", "!", Subject)
         status, _ = system.call("POST", f"{path('sent')}/messages", {"messages": [{"body": "new"}]})
         assert status == 503
-        _cut_off(system, "groups/pulled", "group", Group)
+        _cut_off(system, "pulled", "group", Group)
         assert bodies(received(system, "pulled", "group", 1)) == ["old"]
     system.swept()
     send(system, "sent", [{"body": "new"}])
@@ -139,9 +139,9 @@ def renew(system: System) -> None:
     assert status == 404
 
 
-def _cut_off(system: System, partition: str, name: str, kind: type[Subject] | type[Group]) -> None:
+def _cut_off(system: System, subject: str, sort: str, kind: type[Subject] | type[Group]) -> None:
     """Leaves a subject or a group as a process does that stops after the first step of its deletion."""
-    key = {"pk": {"S": partition}, "sk": {"S": name}}
+    key = {"pk": {"S": f"subject/{subject}"}, "sk": {"S": sort}}
     item = system.dynamodb.get_item(TableName=f"{CELL}-meta", Key=key)["Item"]
     record = msgspec.msgpack.decode(item["v"]["B"], type=kind)
     item["v"]["B"] = msgspec.msgpack.encode(msgspec.structs.replace(record, deleted=True))

@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.context import Settings
-from hourwheel.errors import Unavailable
+from hourwheel.errors import Conflict, Unavailable
 from hourwheel.groups.state import dead_reasons
 from hourwheel.model.groups import TagFilter
 from hourwheel.model.messages import NewMessage
@@ -31,6 +31,7 @@ from tests.support import AT_ONCE, Bench, CallByCall, HandPreciseTimers
 ACTIONS = {
     "get": "GetItem",
     "get many": "BatchGetItem",
+    "get keys": "BatchGetItem",
     "put": "PutItem",
     "delete": "DeleteItem",
     "remove many": "BatchWriteItem",
@@ -90,12 +91,30 @@ def test_a_send_after_the_deletion_of_its_subject_deletes_nothing(way: str) -> N
     assert functions.refused == set()
 
 
-def test_a_send_that_creates_a_subject_may_count_the_others_where_their_number_has_a_limit() -> None:
+@pytest.mark.parametrize("function", ["produce", "pull"])
+def test_a_call_that_creates_a_subject_may_count_the_others_where_their_number_has_a_limit(function: str) -> None:
     store = CallByCall(MemoryStore())
-    bench = Bench(store, settings=Settings(max_subjects=2))
-    bench.deployment.produce("orders", [NewMessage(body="a")])
-    assert refused("produce", store) == {("Query", "meta")}
-    assert TABLE_ACTIONS_WITH_QUOTA == {"produce": {"meta": ("Query",)}}
+    bench = Bench(store, settings=Settings(max_subjects=1))
+    bench.send("a")
+    store.calls.clear()
+    with pytest.raises(Conflict, match="which is the limit"):
+        bench.send("a", subject="parcels") if function == "produce" else bench.pull(subject="parcels")
+    further = {(action, table) for table, actions in TABLE_ACTIONS_WITH_QUOTA[function].items() for action in actions}
+    assert refused(function, store) == further
+
+
+@pytest.mark.parametrize("call", ["list", "overview"])
+def test_the_function_meta_may_list_subjects(call: str) -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store)
+    bench.send("a")
+    store.calls.clear()
+    if call == "list":
+        bench.deployment.subjects.page("", 10)
+    else:
+        bench.deployment.overview.page(OverviewRequest())
+    assert ("get keys", "meta") in store.calls
+    assert refused("meta", store) == set()
 
 
 class Functions:

@@ -33,6 +33,7 @@ from hourwheel.ports.storage import Counter, Key, Record, Table
 from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.pull_log.ordered_rows import ParkedKey, Snapshot
 from hourwheel.pull_log.records import Checkpoint
+from hourwheel.registry.records import SUBJECT_SORT
 from tests.simulation.buckets import BucketHistory
 from tests.simulation.effects import DelayedEffects
 from tests.simulation.facts import NEVER, Copied, LogName, Pick, Promise, Promiser, RowFact
@@ -51,6 +52,8 @@ class StoreAudit:
     blobs: MemoryBlobs
     logs: dict[str, dict[int, RowFact]] = field(default_factory=dict)
     trim_marks: dict[str, int] = field(default_factory=dict)
+    listed: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The entries of each subject in the list, by partition: the generation that is erased, or 0."""
     promises: dict[bytes, Promise] = field(default_factory=dict)
     pulls: dict[str, PullHistory] = field(default_factory=dict)
     dead: dict[str, dict[int, DeadState]] = field(default_factory=dict)
@@ -104,11 +107,24 @@ class StoreAudit:
             self._pull_stored(verb, key, record)
         elif key.table == Table.META and key.partition == "archive":
             self.rules.check_rises(key, before, record)
-        elif key.table == Table.META and key.partition == "checkpoint":
-            last = None if before is None else msgspec.msgpack.decode(before.value, type=Checkpoint)
-            self.pull_history(key.sort).checkpointed(last, msgspec.msgpack.decode(record.value, type=Checkpoint))
+        elif key.table == Table.META and key.partition.startswith("log/"):
+            self._log_stored(key, before, record)
         elif key.table == Table.META:
             self._meta_stored(verb, key, record)
+
+    def _log_stored(self, key: Key, before: Record | None, record: Record) -> None:
+        log = key.partition.removeprefix("log/")
+        if key.sort == "checkpoint":
+            last = None if before is None else msgspec.msgpack.decode(before.value, type=Checkpoint)
+            self.pull_history(log).checkpointed(last, msgspec.msgpack.decode(record.value, type=Checkpoint))
+        elif key.sort == "trim":
+            below, mark = msgspec.msgpack.decode(record.value, type=int), self.trim_marks.get(log, 0)
+            self.rules.check_trimmed(log, mark, below)
+            self.trim_marks[log] = max(mark, below)
+        elif key.sort == "parked":
+            history = self.pull_history(log)
+            assert isinstance(history, OrderedHistory)
+            history.saved(msgspec.msgpack.decode(record.value, type=Snapshot))
 
     def _schedule_stored(self, verb: Verb, key: Key, before: Record | None, record: Record) -> None:
         if not key.partition.startswith("changes/"):
@@ -412,7 +428,10 @@ class StoreAudit:
                 raise Violation("9", f"dead letters of {log} row {number} are sent again twice")
 
     def _meta_stored(self, verb: Verb, key: Key, record: Record) -> None:
-        if key.partition == "subjects":
+        if key.partition.startswith("subjects/"):
+            self.listed.setdefault(key.sort, {})[key.partition] = msgspec.msgpack.decode(record.value, type=int)
+            self.rules.check_listed(key.sort)
+        elif key.partition.startswith("subject/") and key.sort == SUBJECT_SORT:
             subject = msgspec.msgpack.decode(record.value, type=Subject)
             self.rules.check_sealed(self.subjects.get(subject.name), subject)
             self.rules.check_route(self.subjects.get(subject.name), subject)
@@ -421,22 +440,15 @@ class StoreAudit:
             if subject.erased:
                 self.erased_at.setdefault((subject.name, subject.generation, ""), self.world.calls)
             self.subjects[subject.name] = subject
-        elif key.partition.startswith("groups/"):
+            self.rules.check_listed(subject.name)
+        elif key.partition.startswith("subject/"):
             self._group_stored(verb, msgspec.msgpack.decode(record.value, type=Group))
-        elif key.partition == "trim":
-            below, mark = msgspec.msgpack.decode(record.value, type=int), self.trim_marks.get(key.sort, 0)
-            self.rules.check_trimmed(key.sort, mark, below)
-            self.trim_marks[key.sort] = max(mark, below)
         elif key.partition == "wheels":
             owner = msgspec.msgpack.decode(record.value, type=WheelOwner)
             self.rules.check_reading(verb, key, owner)
             self.bucket(key.sort).read(owner.read_below)
         elif key.partition == "buckets":
             self.bucket(key.sort).changed(msgspec.msgpack.decode(record.value, type=BucketRecord))
-        elif key.partition == "parked":
-            history = self.pull_history(key.sort)
-            assert isinstance(history, OrderedHistory)
-            history.saved(msgspec.msgpack.decode(record.value, type=Snapshot))
         elif key.partition.startswith("parked/"):
             history = self.pull_history(key.partition.removeprefix("parked/"))
             assert isinstance(history, OrderedHistory)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tests.simulation.archivists import finish
+from tests.simulation.listscenes import LIST_SCENES
 from tests.simulation.outagescenes import OUTAGE_SCENES
 from tests.simulation.plan import Plan
 from tests.simulation.rarescenes import RARE_SCENES
@@ -24,7 +25,7 @@ from tests.simulation.world import Crashed, Violation, World, uncollected
 _WRITES = frozenset({"add", "seal", "put", "delete", "trim", "collect", "transact", "blob put", "blob delete"})
 
 
-EVERY_SCENE = [*SCENES, *OUTAGE_SCENES, *RARE_SCENES]
+EVERY_SCENE = [*SCENES, *OUTAGE_SCENES, *RARE_SCENES, *LIST_SCENES]
 
 
 class Call(NamedTuple):

@@ -225,6 +225,12 @@ class Rules:
                 if not self.audit.totals(log).sealed:
                     raise Violation("1", f"subject {old.name} is erased, and {log} still takes messages")
 
+    def check_listed(self, name: str) -> None:
+        """Checks that the list of subjects has each subject whose logs may hold messages."""
+        subject, entries = self.audit.subjects.get(name), self.audit.listed.get(name, {})
+        if subject is not None and not subject.erased and 0 not in entries.values():
+            raise Violation("1", f"subject {name} is not erased, and the list has only {entries} of it")
+
     def check_reading(self, verb: Verb, key: Key, owner: WheelOwner) -> None:
         """Checks that an owner publishes as read only rows that it has read."""
         if verb.name != "wheel" or not owner.owner:

@@ -23,6 +23,7 @@ from hourwheel.ports.storage import Counter, Key, Record, Refused, Table
 from hourwheel.pull_log import keyed_rows
 from hourwheel.pull_log.claiming import claim_range, growth
 from hourwheel.pulling import answers, claimer
+from hourwheel.registry.records import subject_key
 from hourwheel.wire import answer_size
 from tests.simulation.actors import Actor, Machine
 from tests.simulation.archivists import Archivist, finish
@@ -254,7 +255,8 @@ def _settings(plan: Plan) -> Settings:
 
 def prepare(keeper: Actor, plan: Plan) -> None:
     if plan.has_spoilt_record:
-        keeper.machine.state.set(Key(Table.META, "subjects", "a"), Record(b"\xc1", b"spoilt" + bytes(10)))
+        keeper.machine.state.set(Key(Table.META, "subjects/0", "a"), Record(b"\x00", b"listed" + bytes(10)))
+        keeper.machine.state.set(subject_key("a"), Record(b"\xc1", b"spoilt" + bytes(10)))
     for number in range(plan.cells):
         keeper.deployment.cells.add(f"c{number}")
     for subject in plan.subjects:

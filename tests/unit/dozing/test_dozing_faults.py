@@ -12,7 +12,7 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Key, Record, Table
-from hourwheel.registry.records import subject_record
+from hourwheel.registry.records import subject_key, subject_record
 from tests.unit.dozing.dozing import GROUP, Scene
 
 T = TypeVar("T")
@@ -191,7 +191,7 @@ def test_a_mark_that_lands_late_counts_from_then_on(
 
     def late(key: Key, record: Record, *, expect: bytes | None) -> object:
         nonlocal left
-        if key.table is Table.META and key.sort == "orders" and left:
+        if key == subject_key("orders") and left:
             left -= 1
             scene.bench.clock.pass_time(3)
         return put(key, record, expect=expect)
@@ -214,7 +214,7 @@ def test_a_store_that_throttles_does_not_keep_a_group_from_being_deleted(
     put = scene.store.put
 
     def throttled(key: Key, record: Record, *, expect: bytes | None) -> object:
-        if key.table is Table.META and key.sort == "orders":
+        if key == subject_key("orders"):
             raise Throttled("meta")
         return put(key, record, expect=expect)
 

@@ -238,8 +238,8 @@ def test_an_idle_subject_costs_few_reads() -> None:
     bench.clock.pass_time(2)
     store.calls.clear()
     shown(bench)
-    # The subjects, the groups, the counters of 21 logs, and the pull rows of each group.
-    assert len(store.calls) == 1 + 1 + 1 + 10
+    # The list of subjects and its shards, the subject, the groups, the counters of 21 logs, the pull rows of groups.
+    assert len(store.calls) == 2 + 1 + 1 + 1 + 10
 
 
 def test_counts_stop_at_their_limits_and_say_so() -> None:

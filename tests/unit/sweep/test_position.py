@@ -17,7 +17,7 @@ QUARTER_SECONDS = 900
 
 
 class SlowGroups(CallByCall):
-    """Takes five seconds to list the groups of a subject."""
+    """Takes five seconds to read the records of a subject and its groups."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
@@ -34,11 +34,11 @@ class SlowGroups(CallByCall):
         return super().get(key, consistent=consistent)
 
     def scan(self, table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
-        if self.is_list_broken and partition == "subjects" and how.get("start"):
+        if self.is_list_broken and partition == "subjects/0" and how.get("start"):
             raise Broken("the database failed: malformed")
-        if self.bench is not None and partition.startswith("groups/"):
+        if self.bench is not None and partition.startswith("subject/"):
             self.bench.clock.pass_time(self.seconds)
-            self.tended.append(partition.removeprefix("groups/"))
+            self.tended.append(partition.removeprefix("subject/"))
         return super().scan(table, partition, **how)
 
 
@@ -142,7 +142,8 @@ def test_a_position_that_is_throttled_ends_no_sweep(bench: Bench, store: SlowGro
 def test_a_sweep_begins_anew_where_the_list_fails_behind_the_position(
     bench: Bench, store: SlowGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hourwheel.registry.registry._PAGE", 2)
+    for page in ("_FIRST_PAGE", "_LEAST_PAGE"):
+        monkeypatch.setattr(f"hourwheel.registry.subject_list.{page}", 2)
     store.is_list_broken = True
     reports = [bench.deployment.sweeper.sweep_subjects() for _ in range(4)]
     assert store.tended == SUBJECTS[:2] * 2

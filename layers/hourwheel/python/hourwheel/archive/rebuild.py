@@ -58,6 +58,7 @@ from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Checkpoint
 from hourwheel.pull_log.skipped import skip
 from hourwheel.registry.records import group_record, subject_record
+from hourwheel.registry.subject_list import SubjectList
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key, manifests
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record
@@ -66,7 +67,7 @@ GAP = 1_000_000_000
 """More than one queue takes in a day at 10,000 messages a second."""
 
 # The partitions of meta in which a store that was ever used has records.
-_USED = ("subjects", "buckets", "orphans", "archive", "checkpoint")
+_USED = ("subjects/0", "buckets", "orphans", "archive")
 
 T = TypeVar("T", Subject, Group)
 
@@ -104,7 +105,10 @@ def _begun(
 ) -> Versioned[Rebuilding]:
     for partition in _USED:
         if context.store.scan(Table.META, partition, limit=1):
-            raise Conflict("store-not-empty", f"the store is in use, it has {partition}: rebuild into an empty one")
+            raise Conflict(
+                "store-not-empty",
+                f"the store is in use, it has {partition.partition('/')[0]}: rebuild into an empty one",
+            )
     # A name for each commit: an archive with a commit each minute has 50 MB of names after a year.
     names = archive.list(PREFIX)
     if not names:
@@ -315,7 +319,9 @@ class _Rebuild:
         """Writes the records of subjects and groups, deleted ones included, which keep their generations. Returns how
         many subjects and groups are not deleted."""
         subjects, groups = self.summary.remembered()
+        listed = SubjectList(self.context)
         for subject in subjects:
+            listed.add(self.context.store, subject.name)
             self._put_name(subject_record(self.context, subject.name), subject)
         for group in groups:
             self._put_name(group_record(self.context, group.subject, group.name), group)
@@ -326,7 +332,7 @@ class _Rebuild:
         if outcome.current is None or outcome.current.value != value:
             raise Conflict(
                 "store-in-use",
-                f"{record.key.sort!r} was created meanwhile: stop every server of the store until the rebuild ends",
+                f"{value.name!r} was created meanwhile: stop every server of the store until the rebuild ends",
             )
 
     @property

@@ -209,7 +209,9 @@ def _pull_source(context: Context, group: Group, name: str) -> LogSource:
 def registry_listing(registry: Registry) -> list[tuple[Subject, list[Group]]]:
     """Returns the subjects and groups of which rows may be left: all that are not erased."""
     return [
-        (subject, [group for group in registry.all_groups(subject) if not group.erased])
-        for subject in registry.all_subjects()
-        if not subject.erased
+        (records.subject, [group for group in records.groups if not group.erased])
+        for entry in registry.listed.entries()
+        if not entry.erased
+        and (records := registry.whole_subject(entry.name)) is not None
+        and not records.subject.erased
     ]

@@ -1,7 +1,7 @@
 """Gives each consumer of a broadcast group a group of its own below it, so that each consumer gets every message.
 
     table      meta
-    partition  groups/{subject}
+    partition  subject/{subject}
     sort       {group}+{generation}+{consumer}      directly behind its broadcast group in the order of names
     value      Group, msgpack                       its progress alone; all settings are those of the broadcast group
 
@@ -20,7 +20,7 @@ from hourwheel.model.fields import MAX_BROADCAST_CONSUMERS
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Table, items_of
-from hourwheel.registry.records import alive, group_record
+from hourwheel.registry.records import alive, group_record, partition_of
 from hourwheel.registry.registry import Registry
 
 _SEEN_MS = 3_600_000
@@ -159,7 +159,7 @@ def is_orphan(registry: Registry, group: Group) -> bool:
 
 def _below(registry: Registry, subject: Subject, parent: Group) -> list[Group]:
     prefix = consumer_group_name(parent, "")
-    items = items_of(registry.context.store, Table.META, f"groups/{subject.name}", start=prefix, page=_PAGE)
+    items = items_of(registry.context.store, Table.META, partition_of(subject.name), start=prefix, page=_PAGE)
     # Names of consumers' groups follow one another in the order of names.
     inside = takewhile(lambda item: item[0].startswith(prefix), items)
     return [msgspec.msgpack.decode(record.value, type=Group) for _, record in inside]

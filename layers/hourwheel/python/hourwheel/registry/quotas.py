@@ -9,36 +9,41 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TypeAlias
 
-import msgspec
-
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict
-from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports.storage import Store, Table, items_of
+from hourwheel.ports.storage import Store
+from hourwheel.registry.stored_records import groups_behind, subjects_named
+from hourwheel.registry.subject_list import SubjectList
 
 Room: TypeAlias = Callable[[Store, Settings], None]
 """A check that raises ``Conflict`` if there is no room for one more."""
 
 
-def check_subjects(store: Store, settings: Settings) -> None:
-    """Raises ``Conflict`` if the deployment has ``max_subjects``."""
-    records = items_of(store, Table.META, "subjects")
-    subjects = (msgspec.msgpack.decode(record.value, type=Subject) for _, record in records)
-    if _is_used_up((1 for subject in subjects if not subject.deleted), settings.max_subjects):
-        raise Conflict(
-            "too-many-subjects",
-            f"there are {settings.max_subjects} subjects, which is the limit: delete one, or have the limit raised",
-            field="subject",
-        )
+def subjects_check(listed: SubjectList) -> Room:
+    """Returns a check that raises ``Conflict`` if the deployment has ``max_subjects``. It reads the records of the
+    subjects only where the list has as many entries: some may be of subjects that were not created in the end."""
+
+    def check(store: Store, settings: Settings) -> None:
+        names = [entry.name for entry in listed.entries(store=store) if not entry.erased]
+        if len(names) < settings.max_subjects:
+            return
+        subjects = (subject for subject in subjects_named(store, names) if not subject.deleted)
+        if _is_used_up((1 for _ in subjects), settings.max_subjects):
+            raise Conflict(
+                "too-many-subjects",
+                f"there are {settings.max_subjects} subjects, which is the limit: delete one, or have the limit raised",
+                field="subject",
+            )
+
+    return check
 
 
 def check_groups(subject: Subject) -> Room:
     """Returns a check that raises ``Conflict`` if the subject has ``max_groups``."""
 
     def check(store: Store, settings: Settings) -> None:
-        records = items_of(store, Table.META, f"groups/{subject.name}")
-        groups = (msgspec.msgpack.decode(record.value, type=Group) for _, record in records)
+        groups = groups_behind(store, subject.name)
         living = (1 for group in groups if not group.deleted and group.subject_generation == subject.generation)
         if _is_used_up(living, settings.max_groups):
             raise Conflict(

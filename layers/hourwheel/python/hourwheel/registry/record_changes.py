@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from hourwheel.context import Context
+from hourwheel.context import Context, Settings
 from hourwheel.errors import Unavailable
 from hourwheel.logs.cas import CasRecord, CasResult, Versioned, token_of, value_of
 from hourwheel.ports.storage import Store, atomically
@@ -17,14 +17,17 @@ _TRIES = 10  # each needs another change of the record between the read and the 
 
 @dataclass(frozen=True)
 class RecordChange(Generic[S]):
-    """A change of a record to what ``decide`` makes of its value (None: there is none). ``room`` is checked for a value
-    that is new (None: any number of records may be stored)."""
+    """A change of the record of ``name`` to what ``decide`` makes of its value (None: there is none). For a value that
+    is new, ``room`` is checked (None: any number of records may be stored), and then ``before`` is called. Where the
+    store has transactions, both are part of the one that stores the value."""
 
     context: Context
+    name: str
     record: CasRecord[S]
     decide: Callable[[S | None], S]
     is_new: Callable[[S | None], bool]
     room: Room | None
+    before: Callable[[Store], None] | None = None
 
     def stored(self) -> S:
         """Stores the value, and returns it. Decides again where another process was faster. Raises ``Unavailable``
@@ -36,23 +39,35 @@ class RecordChange(Generic[S]):
             # Nothing changes: a repeated put costs no write.
             if value == before:
                 return value
-            room = self.room if self.is_new(before) else None
-            outcome = self._swap(current, value, room)
+            outcome = (self._create if self.is_new(before) else self._replace)(current, value)
             if outcome.stored:
                 return value
             current = outcome.current
-        raise Unavailable(f"many requests change {self.record.key.sort!r} at once: send the request again")
+        raise Unavailable(f"many requests change {self.name!r} at once: send the request again")
 
-    def _swap(self, current: Versioned[S] | None, value: S, room: Room | None) -> CasResult[S]:
-        """Stores the value if there is ``room`` for one more; exact where the store has transactions."""
-        expect, store, settings = token_of(current), self.context.store, self.context.settings
-        if room is None:
-            return self.record.swap(expect, value)
+    def _replace(self, current: Versioned[S] | None, value: S) -> CasResult[S]:
+        return self.record.swap(token_of(current), value)
+
+    def _create(self, current: Versioned[S] | None, value: S) -> CasResult[S]:
+        """Stores the value if there is room for one more; exact where the store has transactions."""
+        if self.room is None and self.before is None:
+            return self._replace(current, value)
+        room, before = self.room or _any_number, self.before or _nothing
+        settings = self.context.settings
         # Checked outside first: a work that raises makes all work in the same transaction run again.
-        room(store, settings)
+        room(self.context.store, settings)
 
         def swap(inside: Store) -> CasResult[S]:
             room(inside, settings)
-            return replace(self.record, store=inside).swap(expect, value)
+            before(inside)
+            return replace(self.record, store=inside).swap(token_of(current), value)
 
-        return atomically(store, swap)
+        return atomically(self.context.store, swap)
+
+
+def _any_number(store: Store, settings: Settings) -> None:
+    """Checks nothing."""
+
+
+def _nothing(store: Store) -> None:
+    """Does nothing before the value is stored."""

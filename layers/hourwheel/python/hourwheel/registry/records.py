@@ -1,9 +1,12 @@
 """The records of subjects and groups, and the errors for those that there are not.
 
     table      meta
-    partition  subjects          groups/{subject}
-    sort       {subject}         {group}
-    value      Subject, msgpack  Group, msgpack
+    partition  subject/{subject}    subject/{subject}
+    sort       !                    {group}
+    value      Subject, msgpack     Group, msgpack
+
+Each subject has a partition of its own, so that the requests for one do not slow those for another, and one query reads
+a subject with its groups. The names of all subjects are a list of their own: ``subject_list.py``.
 
 A deleted record stays as a tombstone: it keeps the generation, from which the next one counts on, and says whether the
 logs of the subject or group are erased.
@@ -41,12 +44,25 @@ def unknown_group(subject: str, name: str, *, creating: bool = False) -> NotFoun
     return NotFound("group-unknown", f"subject {subject!r} has no group {name!r}: {advice}", field="group")
 
 
+SUBJECT_SORT = "!"  # before the names of all groups, those of consumers included
+FIRST_GROUP = SUBJECT_SORT + "\x00"
+
+
+def partition_of(subject: str) -> str:
+    """Returns the partition of the subject's record and of those of its groups."""
+    return f"subject/{subject}"
+
+
+def subject_key(name: str) -> Key:
+    return Key(Table.META, partition_of(name), SUBJECT_SORT)
+
+
 def subject_record(context: Context, name: str) -> CasRecord[Subject]:
-    return CasRecord(context.store, context.ids, Key(Table.META, "subjects", name), Subject)
+    return CasRecord(context.store, context.ids, subject_key(name), Subject)
 
 
 def group_record(context: Context, subject: str, name: str) -> CasRecord[Group]:
-    return CasRecord(context.store, context.ids, Key(Table.META, f"groups/{subject}", name), Group)
+    return CasRecord(context.store, context.ids, Key(Table.META, partition_of(subject), name), Group)
 
 
 def alive(group: Group | None, subject: Subject) -> bool:

@@ -3,19 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import UNDECODABLE, ErasureUnfinished, NotFound, Unavailable
+from hourwheel.errors import ErasureUnfinished, NotFound, Unavailable
 from hourwheel.logs.cas import CasRecord
 from hourwheel.model.fields import check_name
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.ports.storage import Table, items_of
-from hourwheel.registry.quotas import check_groups, check_subjects
+from hourwheel.ports.storage import Store
+from hourwheel.registry.quotas import check_groups, subjects_check
 from hourwheel.registry.record_cache import RecordCache
 from hourwheel.registry.record_changes import RecordChange
 from hourwheel.registry.records import (
@@ -29,11 +28,16 @@ from hourwheel.registry.records import (
     unknown_subject,
 )
 from hourwheel.registry.removed_names import RemovedNames
+from hourwheel.registry.stored_records import (
+    ReportUnreadable,
+    SubjectRecords,
+    groups_behind,
+    subjects_named,
+    whole_subject,
+)
+from hourwheel.registry.subject_list import SubjectList
 
 T = TypeVar("T", Subject, Group)
-
-ReportUnreadable: TypeAlias = Callable[[str, Exception], None]
-"""Receives the name of a record that cannot be decoded, and the error."""
 
 _PAGE = 100  # the largest page of a list
 
@@ -54,9 +58,11 @@ class Registry:
     erasure: Erasure
     on_deletion: Callable[[RemovedNames], object] = lambda deleted: None
     """Drops what the process keeps by the names of a deleted subject or group."""
+    listed: SubjectList = field(init=False)
     _records: RecordCache = field(init=False)
 
     def __post_init__(self) -> None:
+        self.listed = SubjectList(self.context)
         self._records = RecordCache(self.context)
 
     def subject(self, name: str, *, create: bool = False) -> Subject:
@@ -146,8 +152,12 @@ class Registry:
         def decide(current: Subject | None) -> Subject:
             return change(fresh(current) if current is None or current.deleted else current)
 
-        room = check_subjects if self.context.settings.max_subjects else None
-        value = RecordChange(self.context, subject_record(self.context, name), decide, is_new, room).stored()
+        def list_name(store: Store) -> None:
+            self.listed.add(store, name)
+
+        room = subjects_check(self.listed) if self.context.settings.max_subjects else None
+        record = subject_record(self.context, name)
+        value = RecordChange(self.context, name, record, decide, is_new, room, list_name).stored()
         self.forget(name)
         return value
 
@@ -181,7 +191,7 @@ class Registry:
 
         room = check_groups(subject) if self.context.settings.max_groups else None
         record = group_record(self.context, subject.name, name)
-        value = RecordChange(self.context, record, decide, is_new, room).stored()
+        value = RecordChange(self.context, name, record, decide, is_new, room).stored()
         self.forget(subject.name)
         return value
 
@@ -248,10 +258,14 @@ class Registry:
         return unfinished
 
     def erase_subject(self, tombstone: Subject) -> None:
-        """Erases the logs of a deleted subject and its groups, unless that is done."""
+        """Erases the logs of a deleted subject and its groups, unless that is done, and notes it in the list."""
         if not tombstone.erased:
             self.erasure.erase_subject(self.context, tombstone, self._of_generation(tombstone))
-            self._erased(subject_record(self.context, tombstone.name), tombstone)
+        # Before the record is written: a creation that has changed the entry before, and not stored its record yet,
+        # finds another record then, and changes the entry again.
+        tokens = self.listed.tokens(tombstone.name)
+        if self._erased(subject_record(self.context, tombstone.name), tombstone):
+            self.listed.mark_erased(tokens, tombstone.generation)
 
     def erase_group(self, subject: Subject, tombstone: Group) -> None:
         """Erases the logs of a deleted group, unless that is done."""
@@ -279,54 +293,40 @@ class Registry:
         current = None if self.context.wakeup_queues is None else subject_record(self.context, name).load()
         return [] if current is None else self.groups(current.value)
 
-    def all_subjects(
-        self, after: str = "", *, prefix: str = "", consistent: bool = True, unreadable: ReportUnreadable | None = None
-    ) -> Iterator[Subject]:
-        """Yields the subjects and tombstones behind the name ``after`` whose names begin with ``prefix``, by name.
-        Passes records that cannot be decoded to ``unreadable``; without it the first one ends the list."""
-        # No name sorts between two names that begin with the prefix.
-        subjects = self._stored("subjects", Subject, after, first=prefix, consistent=consistent, unreadable=unreadable)
-        return takewhile(lambda subject: subject.name.startswith(prefix), subjects)
+    def all_subjects(self, after: str = "", *, prefix: str = "") -> Iterator[Subject]:
+        """Yields the subjects behind the name ``after`` whose names begin with ``prefix``, by name, with the tombstones
+        of those that are not erased."""
+        names = (entry.name for entry in self.listed.entries(after, prefix=prefix) if not entry.erased)
+        return subjects_named(self.context.store, names)
 
-    def all_groups(
-        self, subject: Subject, after: str = "", *, consistent: bool = True, unreadable: ReportUnreadable | None = None
-    ) -> Iterator[Group]:
-        """Yields the groups and tombstones of the subject behind the name ``after``, by name. Passes records that
-        cannot be decoded to ``unreadable``; without it the first one ends the list."""
-        groups = self._stored(f"groups/{subject.name}", Group, after, consistent=consistent, unreadable=unreadable)
+    def all_groups(self, subject: Subject, after: str = "", *, consistent: bool = True) -> Iterator[Group]:
+        """Yields the groups and tombstones of the subject behind the name ``after``, by name."""
+        groups = groups_behind(self.context.store, subject.name, after, consistent=consistent)
         return (group for group in groups if group.subject_generation == subject.generation)
 
-    def _stored(
-        self,
-        partition: str,
-        kind: type[T],
-        after: str,
-        *,
-        first: str = "",
-        consistent: bool = True,
-        unreadable: ReportUnreadable | None = None,
-    ) -> Iterator[T]:
-        start = max(first, after + "\x00" if after else "")
-        items = items_of(self.context.store, Table.META, partition, start=start, page=_PAGE, consistent=consistent)
-        for name, record in items:
-            try:
-                value = msgspec.msgpack.decode(record.value, type=kind)
-            except UNDECODABLE as error:
-                if unreadable is None:
-                    raise
-                unreadable(name, error)
-                continue
-            yield value
+    def whole_subject(
+        self, name: str, *, consistent: bool = True, unreadable: ReportUnreadable | None = None
+    ) -> SubjectRecords | None:
+        """Returns the subject or tombstone with its groups and their tombstones, by name; None if it has no record, or
+        one that cannot be decoded. One query. Passes records that cannot be decoded to ``unreadable``; without it the
+        first one is raised."""
+        records = whole_subject(self.context.store, name, consistent=consistent, unreadable=unreadable)
+        if records is None:
+            return None
+        generation = records.subject.generation
+        return records._replace(groups=[group for group in records.groups if group.subject_generation == generation])
 
     def _of_generation(self, subject: Subject) -> Iterator[Group]:
         """Yields the groups of a deleted subject that are not erased."""
         return (group for group in self.all_groups(subject) if not group.erased)
 
-    def _erased(self, record: CasRecord[T], tombstone: T) -> None:
+    def _erased(self, record: CasRecord[T], tombstone: T) -> bool:
+        """Notes that the logs of the tombstone are erased; returns whether this call did."""
         current = record.load()
         # Another value: the record was created again meanwhile, or another caller has finished the erasure.
-        if current is not None and current.value == tombstone:
-            record.swap(current.token, msgspec.structs.replace(tombstone, erased=True))
+        if current is None or current.value != tombstone:
+            return False
+        return record.swap(current.token, msgspec.structs.replace(tombstone, erased=True)).stored
 
     def _made_again(self, subject: Subject) -> Unavailable:
         """Forgets a cached subject that was deleted and created again; returns the error for the caller."""

@@ -43,6 +43,11 @@ class RemovedNames:
         if subject.deleted:
             self._subjects_now.add(subject.name)
 
+    def add_erased(self, name: str, generation: int) -> None:
+        """Adds the generations of an erased subject up to this one."""
+        self._subjects[name] = generation
+        self._subjects_now.add(name)
+
     def add_group(self, group: Group) -> None:
         """Adds all generations of the group that are deleted, as its record tells."""
         path = (group.subject, group.subject_generation, group.name)

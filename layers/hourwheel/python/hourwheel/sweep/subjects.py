@@ -12,6 +12,7 @@ from hourwheel.pull_log.totals import read_totals
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames
+from hourwheel.registry.subject_list import ListedSubject
 from hourwheel.sweep.consumers import forget_if_away
 from hourwheel.sweep.decisions import LastLook, rests
 from hourwheel.sweep.faults import SweepFaults
@@ -41,15 +42,27 @@ class SubjectSweep:
     def faults(self) -> SweepFaults:
         return self.looks.faults
 
-    def tend(self, subject: Subject) -> None:
-        """Tends the subject. Raises ``Unavailable`` where the store refuses several calls."""
+    def tend(self, entry: ListedSubject) -> None:
+        """Tends the subject of an entry of the list. Raises ``Unavailable`` where the store refuses several calls."""
+        if entry.erased:
+            self.deleted.add_erased(entry.name, entry.erased)
+            return
+        # The read may be out of date: the next sweep finds a subject or a group that this one misses.
+        records = self.registry.whole_subject(entry.name, consistent=False, unreadable=self._set_aside)
+        if records is not None:
+            self._tend(*records)
+
+    def _set_aside(self, record: str, error: Exception) -> None:
+        self.faults.report(f"reading the record of {record}", error)
+
+    def _tend(self, subject: Subject, records: list[Group]) -> None:
         self.deleted.add_subject(subject)
         if subject.deleted:
             self.registry.erase_subject(subject)
             return
         report = self.looks.report
         report.subjects += 1
-        groups = list(self._groups(subject))
+        groups = list(self._groups(subject, records))
         report.groups += len(groups)
         if subject.change is not None and self._moves_queues(subject):
             return  # the next sweep looks at the queues where they are then
@@ -59,14 +72,9 @@ class SubjectSweep:
         else:
             self.looks.look(subject, groups)
 
-    def _groups(self, subject: Subject) -> Iterator[Group]:
+    def _groups(self, subject: Subject, records: list[Group]) -> Iterator[Group]:
         """Yields the groups of the subject that have logs. Erases the deleted ones, and ends seeks."""
-
-        def set_aside(name: str, error: Exception) -> None:
-            self.faults.report(f"reading the record of group {name} of {subject.name}", error)
-
-        # The read may be out of date: the next sweep finds a group that this one misses.
-        for group in with_all_settings(self.registry.all_groups(subject, consistent=False, unreadable=set_aside)):
+        for group in with_all_settings(records):
             self.deleted.add_group(group)
             if group.deleted:
                 with self.faults.part(f"erasing group {group.member} of {subject.name}"):

@@ -13,6 +13,7 @@ from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.push.waking import start_overdue
 from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames
+from hourwheel.registry.subject_list import ListedSubject
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.settling.leases import Leases
 from hourwheel.sweep.decisions import MAINTENANCE_MS, GroupLag
@@ -103,28 +104,23 @@ class Sweeper:
     def _subjects(self, sweep: SubjectSweep, until_ms: int, report: SweepReport) -> int:
         """Tends subjects from the stored position on until that time, one at least, and stores the position. Reports
         whether the sweep came to the end of the subjects, or its time did. Returns when the round began."""
-
-        def set_aside(name: str, error: Exception) -> None:
-            sweep.faults.report(f"reading the record of subject {name}", error)
-
         stored = StoredPosition(self.context, self._memory)
         began = SweepPosition("", self.context.clock.now_ms())
         with sweep.faults.whole("reading the position of the sweep"):
             began = stored.load()
-        reached = began
+        reached, listed = began, 0
         with sweep.faults.whole("reading the subjects"):
             # The list may be out of date: the next sweep finds what this one misses.
-            for subject in self.registry.all_subjects(began.after, consistent=False, unreadable=set_aside):
-                with sweep.faults.whole("storing how far the sweep is"):
-                    stored.pass_on(subject.name, began.began_ms)
-                with sweep.faults.whole(f"sweeping subject {subject.name}"):
-                    sweep.tend(subject)
-                reached = SweepPosition(subject.name, began.began_ms)
+            for number, entry in enumerate(self.registry.listed.entries(began.after, consistent=False), start=1):
+                self._tend(sweep, entry, stored, began)
+                listed, reached = number, SweepPosition(entry.name, began.began_ms)
                 if self.context.clock.now_ms() >= until_ms:
                     report.is_cut_off = True
                     break
             else:
                 report.is_complete = True
+        with sweep.faults.whole("dividing the list of subjects"):
+            self.registry.listed.divide(listed)
         with sweep.faults.whole("storing the position of the sweep"):
             if report.is_complete:
                 stored.complete()
@@ -133,6 +129,13 @@ class Sweeper:
             else:
                 stored.stop(reached)
         return began.began_ms
+
+    @staticmethod
+    def _tend(sweep: SubjectSweep, entry: ListedSubject, stored: StoredPosition, began: SweepPosition) -> None:
+        with sweep.faults.whole("storing how far the sweep is"):
+            stored.pass_on(entry.name, began.began_ms)
+        with sweep.faults.whole(f"sweeping subject {entry.name}"):
+            sweep.tend(entry)
 
     def _orphans(self, retention: LogRetention, faults: SweepFaults) -> None:
         with faults.whole("reading the logs of orphans"):
