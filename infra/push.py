@@ -12,7 +12,7 @@ from infra.cells import Cells
 from infra.functions import Functions
 from infra.nag_suppressions import allow_below
 from infra.permissions import TOGGLES_STREAM
-from infra.settings import Settings
+from infra.settings import Settings, arn_of
 from infra.tables import Tables
 
 _ACTIONS = {"lambda": "lambda:InvokeFunction", "sqs": "sqs:SendMessage", "events": "events:PutEvents"}
@@ -32,7 +32,8 @@ class Push(Construct):
         super().__init__(scope, name)
         role = functions.by_name["push"].role
         assert isinstance(role, iam.Role)
-        for target in settings.push_targets:
+        # Two entries may name one target for different subjects.
+        for target in dict.fromkeys(filter(None, map(arn_of, settings.push_targets))):
             action = _ACTIONS[target.split(":")[2]]
             if "*" in target:
                 allow_below(role, [action], target, "The operator has named the targets so, in push_targets.")

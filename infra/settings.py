@@ -15,9 +15,12 @@ PREFIX = "hourwheel:"
 _LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
 
 _TARGETS_CHARACTERS = 2_000  # Lambda takes 4 KB of environment variables for a function
+_HOST = r"https://(?:\*\.)?(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}"
+_SUBJECTS = re.compile(r"[A-Za-z0-9._-]{1,100}\*?")
 _TARGET = re.compile(
     r"arn:[a-z-]+:(?:lambda:[a-z0-9-]+:\d{12}:function:|sqs:[a-z0-9-]+:\d{12}:|events:[a-z0-9-]+:\d{12}:event-bus/)"
     r"[A-Za-z0-9._*/:-]*[A-Za-z0-9._/-][A-Za-z0-9._*/:-]*"
+    rf"|{_HOST}"
 )
 
 
@@ -59,9 +62,16 @@ def _targets(patterns: tuple[str, ...]) -> tuple[str, ...]:
     if sum(map(len, patterns)) > _TARGETS_CHARACTERS:
         raise ValueError("too many or too long: a policy and a function's environment must hold them")
     for pattern in patterns:
-        if not _TARGET.fullmatch(pattern):
-            raise ValueError(f"{pattern} is no such ARN")
+        subjects, equals, target = pattern.rpartition("=")
+        if not _TARGET.fullmatch(target) or (equals and not _SUBJECTS.fullmatch(subjects)):
+            raise ValueError(f"{pattern} is no such entry")
     return patterns
+
+
+def arn_of(entry: str) -> str | None:
+    """Returns the ARN in an entry of ``push_targets``; None for a host of webhooks."""
+    target = entry.rpartition("=")[2]
+    return target if target.startswith("arn:") else None
 
 
 def _operators(arns: tuple[str, ...]) -> tuple[str, ...]:
@@ -141,9 +151,9 @@ class Settings(BaseModel):
     push: bool = _setting(True, "true or false")
     push_targets: Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_targets)] = _setting(
         (),
-        "ARNs of Lambda functions, SQS queues or EventBridge buses with commas between them,"
-        " each with its region and account, * only within the name and never the whole name,"
-        " 2000 characters in all",
+        "ARNs of Lambda functions, SQS queues or EventBridge buses, or hosts such as https://hooks.example.org, with"
+        " commas between them, each ARN with its region and account, * only within the name and never the whole name or"
+        " in front of a host, with the subjects in front if not all may (orders*=), 2000 characters in all",
     )
     pipeline: bool = _setting(False, "true or false")
     pipeline_release: str = _setting(

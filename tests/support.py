@@ -271,7 +271,7 @@ class ListTargets:
     deliveries: list[PushDelivery] = field(default_factory=list)
     announced: list[tuple[str, str]] = field(default_factory=list)
 
-    def check(self, target: PushTarget) -> None:
+    def check(self, target: PushTarget, subject: str) -> None:
         pass
 
     def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:

@@ -31,7 +31,8 @@ EVERYTHING = {
     "bootstrap_key_arn": f"arn:aws:kms:{REGION}:{ACCOUNT}:key/of-the-bootstrap",
     "pipeline_release": "emr-spark-8.1.0",
     "push_targets": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:ship, arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*,"
-    f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop",
+    f"shop*=arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop,paid=arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop,"
+    "https://*.example.org",
     "precise_timers": "true",
     "throttle_rate": "50",
     "throttle_burst": "70",

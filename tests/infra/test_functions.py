@@ -91,7 +91,9 @@ def test_push_targets_reach_who_checks_and_who_calls_them(everything: Synthesis)
         assert environment.push_targets.split(",") == [
             f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:ship",
             f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders-*",
-            f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop",
+            f"shop*=arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop",
+            f"paid=arn:aws:events:{REGION}:{ACCOUNT}:event-bus/shop",
+            "https://*.example.org",
         ]
 
 

@@ -92,7 +92,7 @@ class SimulatedTargets:
     process: Process
     history: History
 
-    def check(self, target: PushTarget) -> None:
+    def check(self, target: PushTarget, subject: str) -> None:
         pass
 
     def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:

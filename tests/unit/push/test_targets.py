@@ -23,7 +23,8 @@ BUS = f"arn:aws:events:{PLACE}:event-bus/orders"
 
 
 def check(kind: Any, address: str, *allowed: str) -> None:
-    AwsTargets(Webhooks(HandClock()), allowed=allowed or ["*"]).check(PushTarget(kind=kind, address=address))
+    targets = AwsTargets(Webhooks(HandClock()), allowed=allowed or ["*"])
+    targets.check(PushTarget(kind=kind, address=address), "orders")
 
 
 @pytest.mark.parametrize(
@@ -142,13 +143,66 @@ def test_a_pattern_that_does_not(pattern: str) -> None:
 
 def test_without_patterns_a_deployment_pushes_over_https_alone() -> None:
     targets = AwsTargets(Webhooks(HandClock()), allowed=[])
-    targets.check(PushTarget(kind="https", address="https://example.com/"))
+    targets.check(PushTarget(kind="https", address="https://example.com/"), "orders")
     with pytest.raises(Rejected, match="may not push"):
-        targets.check(PushTarget(kind="sqs", address=QUEUE))
+        targets.check(PushTarget(kind="sqs", address=QUEUE), "orders")
     with pytest.raises(Rejected, match="embedded server"):
-        targets.check(PushTarget(kind="python", address="bill"))
+        targets.check(PushTarget(kind="python", address="bill"), "orders")
     with pytest.raises(Rejected, match="not a public address"):
-        targets.check(PushTarget(kind="https", address="https://127.0.0.1/"))
+        targets.check(PushTarget(kind="https", address="https://127.0.0.1/"), "orders")
+
+
+def rules(*allowed: str) -> AwsTargets:
+    return AwsTargets(Webhooks(HandClock()), allowed=allowed)
+
+
+SHOP_RULES = f"shop-*={QUEUE}", "shop-*=https://*.example.org", "paid=https://hooks.example.com", BUS
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind", "address"),
+    [
+        ("shop-a", "sqs", QUEUE),
+        ("shop-a", "https", "https://hooks.example.org:8443/in?a=b"),
+        ("shop-a", "https", "https://HOOKS.example.org/"),
+        ("paid", "https", "https://hooks.example.com/"),
+        ("any", "eventbridge", BUS),
+        ("any", "notify", BUS),
+    ],
+)
+def test_a_subject_goes_to_the_targets_of_its_entries(subject: str, kind: Any, address: str) -> None:
+    rules(*SHOP_RULES).check(PushTarget(kind=kind, address=address), subject)
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind", "address"),
+    [
+        ("shop", "sqs", QUEUE),
+        ("ashop-a", "sqs", QUEUE),
+        ("paid", "sqs", QUEUE),
+        ("shop-a", "sqs", f"{QUEUE}-2"),
+        ("shop-a", "https", "https://example.org/"),
+        ("shop-a", "https", "https://hooks.example.org.example.net/"),
+        ("shop-a", "https", "https://example.net/hooks.example.org"),
+        ("shop-a", "https", "https://hooks.example.com/"),
+        ("paid-2", "https", "https://hooks.example.com/"),
+        ("any", "https", "https://hooks.example.com/"),
+    ],
+)
+def test_a_target_outside_of_the_entries_is_refused_and_gets_nothing(subject: str, kind: Any, address: str) -> None:
+    targets, target = rules(*SHOP_RULES), PushTarget(kind=kind, address=address)
+    with pytest.raises(Rejected, match="may not push") as raised:
+        targets.check(target, subject)
+    assert raised.value.field == ("push.url" if kind == "https" else "push.arn")
+    outcome = targets.deliver(target, PushDelivery(subject, "billing", 0, DELIVERY.messages))
+    assert outcome.unreached
+    assert "may not push" in outcome.error
+
+
+def test_a_subject_outside_of_the_entries_announces_nothing() -> None:
+    outcome = rules(f"shop-*={BUS}").announce(PushTarget(kind="notify", address=BUS), "paid", "billing")
+    assert outcome.unreached
+    assert "may not push messages of paid" in outcome.error
 
 
 # The embedded server
@@ -233,7 +287,7 @@ def test_a_target_that_this_server_does_not_have_uses_up_no_attempt() -> None:
 )
 def test_targets_that_the_embedded_server_cannot_have(target: PushTarget, field: str) -> None:
     with pytest.raises(Rejected) as raised:
-        embedded(print).check(target)
+        embedded(print).check(target, "orders")
     assert raised.value.field == field
 
 

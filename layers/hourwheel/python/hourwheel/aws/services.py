@@ -86,9 +86,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     - ``timer_queue`` is the URL of the queue of precise timers. ``timer_mapping`` names the event source mapping that
       reads the queue; only the function that switches the mapping has it.
     - ``sweep_function`` is the function that sweeps; only the function that starts it each minute has it.
-    - ``push_targets`` lists the ARNs that groups may name as targets, with ``*`` for any text; without it the function
-      neither sets targets nor pushes. ``push_mapping`` lists the event source mappings that read the streams of the
-      tables while any group has a target.
+    - ``push_targets`` lists the ARNs and the hosts of webhooks that groups may name as targets, with ``*`` for any
+      text, each behind the subjects that may (``orders*=``). Without it the function neither sets targets nor pushes.
+      ``push_mapping`` lists the event source mappings that read the streams of the tables while any group has a target.
     - With ``wake``, consumers wait at wake-up queues of SQS, to which the function sends. ``wakeup_key`` is the ARN of
       the KMS key of these queues; only the function that makes them has it.
     - With ``archive``, no row is removed before it is archived. ``lake_bucket`` names the bucket to which the function

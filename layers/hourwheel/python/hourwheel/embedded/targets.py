@@ -27,7 +27,7 @@ class EmbeddedTargets:
         self._webhooks = webhooks
         self._handlers = handlers
 
-    def check(self, target: PushTarget) -> None:
+    def check(self, target: PushTarget, subject: str) -> None:
         if target.kind == "https":
             self._webhooks.check(target)
         elif target.kind != "python":

@@ -46,7 +46,7 @@ class GroupService:
         push = settings.get("push")
         # Before anything is stored: a target that cannot be reached refuses the whole request.
         if isinstance(push, PushTarget):
-            self.targets.check(push)
+            self.targets.check(push, subject)
         before: PushTarget | None = None
 
         def change(group: Group) -> Group:

@@ -73,8 +73,9 @@ DONE = Outcome()
 class Targets(Protocol):
     """Delivers to the push targets of a deployment. Thread-safe."""
 
-    def check(self, target: PushTarget) -> None:
-        """Raises ``Rejected`` for a target to which this deployment may not, or cannot, deliver."""
+    def check(self, target: PushTarget, subject: str) -> None:
+        """Raises ``Rejected`` for a target to which this deployment may not, or cannot, deliver messages of the
+        subject."""
         ...
 
     def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
@@ -91,7 +92,7 @@ class Targets(Protocol):
 class NoTargets:
     """Refuses all targets: the deployment does not push."""
 
-    def check(self, target: PushTarget) -> None:
+    def check(self, target: PushTarget, subject: str) -> None:
         raise Rejected(
             "field-invalid", "this server does not push: leave push out, and pull the messages", field="push"
         )

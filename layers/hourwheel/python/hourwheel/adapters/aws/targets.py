@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 from botocore.config import Config
@@ -73,6 +74,7 @@ _MALFORMED = frozenset({"InvalidArgument", "MalformedDetail"})
 """Codes by which a bus refuses an event for its content; any other code says nothing about the event."""
 
 _NOT_CONNECTED = (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError, SSLError)
+_WEB = "https://"
 _FIFO_CHARACTERS = frozenset("!\"#$%&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~")
 _PLACE = r":(?P<region>[a-z]{2,4}(?:-[a-z]{1,20}){1,3}-[0-9]{1,2}):(?P<account>[0-9]{12}):"
 _BUS = ("events", r"event-bus/[A-Za-z0-9._/-]{1,256}", "event-bus/NAME")
@@ -107,42 +109,73 @@ class _Refusal(NamedTuple):
 Send = Callable[[PushDelivery, Sequence[str]], list[_Refusal]]
 
 
+class _PushEntry(NamedTuple):
+    """An entry of the setting ``push_targets``: the subjects whose messages may go to these targets. ``web`` says that
+    the targets are hosts of webhooks and not ARNs."""
+
+    subjects: re.Pattern[str]
+    targets: re.Pattern[str]
+    web: bool
+
+    @classmethod
+    def read(cls, entry: str) -> "_PushEntry":
+        """Returns the entry in a text such as ``orders*=arn:aws:sqs:…`` or ``https://*.example.org``."""
+        subjects, _, targets = entry.rpartition("=")
+        return cls(_like(subjects or "*"), _like(targets.removeprefix(_WEB)), targets.startswith(_WEB))
+
+
+def _like(pattern: str) -> re.Pattern[str]:
+    """Returns the expression of a pattern in which ``*`` stands for any text."""
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))))
+
+
 class AwsTargets:
-    """Implements ``Targets`` for a deployment on AWS. It may deliver to the ARNs that a pattern in ``allowed`` matches,
-    in which ``*`` matches any text. The first delivery to a service and region makes its client."""
+    """Implements ``Targets`` for a deployment on AWS. It may deliver to the ARNs that an entry of ``allowed`` names.
+    Over HTTPS it may deliver to the hosts that entries name, or to all public hosts if no entry names a host. The first
+    delivery to a service and region makes its client."""
 
     def __init__(self, webhooks: Webhooks, *, allowed: Sequence[str], endpoint_url: str | None = None) -> None:
         self._webhooks = webhooks
-        self._allowed = [re.compile(".*".join(map(re.escape, pattern.split("*")))) for pattern in allowed]
+        self._allowed = [_PushEntry.read(entry) for entry in allowed]
+        self._any_host = not any(entry.web for entry in self._allowed)
         self._endpoint_url = endpoint_url
         self._lock = threading.Lock()
         self._clients: dict[tuple[str, str, int], Any] = {}
 
-    def check(self, target: PushTarget) -> None:
+    def check(self, target: PushTarget, subject: str) -> None:
         if target.kind == "python":
             raise Rejected("field-invalid", "push.kind: a Python target needs the embedded server", field="push.kind")
         if target.kind == "https":
             self._webhooks.check(target)
-            return
-        if not _ARNS[target.kind].fullmatch(target.address):
+        elif not _ARNS[target.kind].fullmatch(target.address):
             service, _, form = _RESOURCES[target.kind]
             detail = f"push.arn: a target {target.kind!r} has an ARN arn:aws:{service}:REGION:ACCOUNT:{form}"
             raise Rejected("field-invalid", detail, field="push.arn")
-        if not any(pattern.fullmatch(target.address) for pattern in self._allowed):
-            raise Rejected(
-                "field-invalid",
-                f"push.arn: this deployment may not push to {target.address[:200]}: add it to the context value "
-                "push_targets and deploy again",
-                field="push.arn",
-            )
+        if not self._allows(target, subject):
+            field = "push.url" if target.kind == "https" else "push.arn"
+            detail = f"{_refused(target, subject)}: add it to the context value push_targets and deploy again"
+            raise Rejected("field-invalid", f"{field}: {detail}", field=field)
+
+    def _allows(self, target: PushTarget, subject: str) -> bool:
+        web = target.kind == "https"
+        address = urlsplit(target.address).hostname or "" if web else target.address
+        return (web and self._any_host) or any(
+            entry.web is web and entry.subjects.fullmatch(subject) and entry.targets.fullmatch(address)
+            for entry in self._allowed
+        )
 
     def deliver(self, target: PushTarget, delivery: PushDelivery) -> Outcome:
+        # The setting may have changed since the group got its target.
+        if not self._allows(target, delivery.subject):
+            return unreached(_refused(target, delivery.subject))
         if target.kind == "https":
             return self._webhooks.deliver(target, delivery)
         deliver = {"lambda": self._invoke, "sqs": self._send, "eventbridge": self._publish}[target.kind]
         return _asked(delivery, lambda: deliver(target, delivery))
 
     def announce(self, target: PushTarget, subject: str, group: str) -> Outcome:
+        if not self._allows(target, subject):
+            return unreached(_refused(target, subject))
         detail = _encoder.encode({"subject": subject, "group": group}).decode()
 
         def put() -> Outcome:
@@ -216,6 +249,10 @@ class AwsTargets:
                     service, config, region=match["region"], endpoint_url=self._endpoint_url
                 )
             return self._clients[key]
+
+
+def _refused(target: PushTarget, subject: str) -> str:
+    return f"this deployment may not push messages of {subject} to {target.address[:200]}"
 
 
 def _ordered(delivery: PushDelivery, index: int) -> dict[str, str]:
