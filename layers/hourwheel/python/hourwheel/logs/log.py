@@ -232,6 +232,12 @@ class Log:
         self.store.trim(table_of(self.name), self.name, below=sort_of(below))
         return True
 
+    def oldest(self) -> Row | None:
+        """Returns the first row that is still stored, perhaps out of date; None for an empty log. Half a read unit for
+        4 KB."""
+        rows = self._scan(0, 1, consistent=False)
+        return rows[0][1] if rows else None
+
     def clear(self) -> TrimMark:
         """Allows the removal of rows that remain below the trim mark because a sweeper stopped after it had moved the
         mark. Returns the mark."""

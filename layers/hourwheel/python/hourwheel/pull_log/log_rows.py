@@ -108,7 +108,10 @@ class LogRows:
     def beginning(self, checkpoint: Versioned[Checkpoint] | None = None) -> Tail:
         """Returns the lowest row that may be unsettled: the checkpoint, or where the group began. Raises
         ``GroupRemoved``."""
-        checkpoint = checkpoint or self.checkpoint_record.load()
+        return self.beginning_at(checkpoint or self.checkpoint_record.load())
+
+    def beginning_at(self, checkpoint: Versioned[Checkpoint] | None) -> Tail:
+        """Returns what ``beginning`` does for a checkpoint that the caller has read (None: there is none)."""
         if checkpoint is None:
             return Tail(0, Position(self.origin), 0)
         if checkpoint.value.erased:

@@ -29,6 +29,7 @@ _THROTTLE_MS = 1_000  # many consumers of a group pull in one process: one of th
 _THROTTLED_ROWS = 100  # a consumer waits while its pull ends other leases
 _ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep before it
 _OTHERS_MS = 5_000  # a claim of another process, which may have died since, is found this late at most
+_SEEN_MS = 5_000  # a sweep looks for ended leases just before it saves the checkpoint
 _CHECKPOINT_ROWS = 1_000  # saved after this many rows: a process that starts scans the rows behind the checkpoint
 _CHECKPOINT_MS = 60_000  # or, after fewer rows, once a minute: each save costs a write
 _TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a search each minute
@@ -67,6 +68,8 @@ class _Watch:
     missed: bool = False
     looked_ms: int = 0
     trimmed_ms: int = 0
+    saved: Versioned[Checkpoint] | None = None
+    """The checkpoint that this process saw last: one that another process has saved since is behind it."""
     pulled: tuple[PullLog, Subject] | None = None
     pulled_ms: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -281,20 +284,23 @@ class Leases:
             return watch.scanned.row_no
 
     def checkpoint(self, log: PullLog) -> None:
-        """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough."""
-        with self._open_pulls(log) as watch:
+        """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough.
+        Reads no new rows where a look has just done so: they are behind the checkpoint."""
+        with self._open_pulls(log, seen_ms=_SEEN_MS) as watch:
             lowest = min(watch.open, default=None)
             start = watch.scanned if lowest is None else watch.open[lowest].start
         # Saved before rows are trimmed: whoever finds no row begins at the checkpoint.
         if start is not None:
-            self._trim(log, watch, self._save(log, start))
+            self._trim(log, watch, self._save(log, watch, start))
 
     @contextmanager
-    def _open_pulls(self, log: PullLog) -> Iterator[_Watch]:
-        """Locks the log, and reads its new rows and those of its open pulls."""
+    def _open_pulls(self, log: PullLog, *, seen_ms: int = 0) -> Iterator[_Watch]:
+        """Locks the log, and reads the rows of its open pulls, and before them its new rows, unless a look has done so
+        in the last ``seen_ms``."""
         watch = self._watch(log)
         with watch.lock:
-            self._look(log, watch, None)
+            if watch.scanned is None or not within(watch.looked_ms, log.context.clock.now_ms(), seen_ms):
+                self._look(log, watch, None)
             for row_no in list(watch.open):
                 self._refresh(log, watch, row_no)
             yield watch
@@ -325,7 +331,8 @@ class Leases:
     def _scan(log: PullLog, watch: _Watch, pages: int | None) -> bool:
         """Makes the scan of ``_look``."""
         if watch.scanned is None:
-            watch.scanned = watch.tail = log.beginning()
+            watch.saved = log.checkpoint_record.load()
+            watch.scanned = watch.tail = log.beginning_at(watch.saved)
         page = 0
         while pages is None or page < pages:
             rows = log.rows(watch.scanned.row_no, _PAGE)
@@ -357,10 +364,12 @@ class Leases:
         watch.due_ms = min((entry.due_ms for entry in watch.open.values()), default=inf)
         return ended
 
-    def _save(self, log: PullLog, start: Tail) -> Checkpoint | None:
+    def _save(self, log: PullLog, watch: _Watch, start: Tail) -> Checkpoint | None:
         """Saves the checkpoint if it has moved far enough, and returns the one that is stored."""
+        if not start.row_no:
+            return None
         record = log.checkpoint_record
-        current = record.load()
+        watch.saved = current = watch.saved or record.load()
         now_ms = log.context.clock.now_ms()
         if current is not None and current.value.erased:
             return None
@@ -368,11 +377,9 @@ class Leases:
             moved = start.row_no - current.value.row_no
             if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - current.value.saved_ms < _CHECKPOINT_MS):
                 return current.value
-        elif start.row_no == 0:
-            return None
         # A refused swap needs no repeat: another sweeper saved a checkpoint, and the next sweep compares again.
-        _, stored = record.swap(token_of(current), Checkpoint(start.row_no, start.position, start.seq, now_ms))
-        return value_of(stored)
+        _, watch.saved = record.swap(token_of(current), Checkpoint(start.row_no, start.position, start.seq, now_ms))
+        return value_of(watch.saved)
 
     def _trim(self, log: PullLog, watch: _Watch, checkpoint: Checkpoint | None) -> None:
         """Trims rows below the checkpoint that were closed long ago, about once an hour."""
