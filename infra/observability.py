@@ -1,7 +1,7 @@
 """Defines the alarms and the dashboard of a cell.
 
-There are 27 alarms: 10 of them for tables, 1 for push, 1 for precise timers; with the pipeline 7 more, and 10 for the
-tables of each other cell. An alarm costs $0.10 a month for each metric that it looks at, and ten metrics are free in an
+There are 30 alarms: 12 of them for tables, 1 for push, 1 for precise timers; with the pipeline 7 more, and 10 for the
+tables of each other cell. Each looks at one metric, ``ServerErrors`` at two. An alarm costs $0.10 a month for each metric that it looks at, and ten metrics are free in an
 account. The dashboard costs $3 a month, and three are free.
 """
 
@@ -20,7 +20,7 @@ from infra.api import Api
 from infra.encryption import Encryption
 from infra.functions import Functions
 from infra.settings import Settings
-from infra.tables import BUSY, NAMES, OF_OTHER_CELLS, table_prefix
+from infra.tables import BUSY, NAMES, OF_OTHER_CELLS, READ_BY_ALL, table_prefix
 from infra.urls import FRONTED
 
 _PERIOD = Duration.minutes(5)
@@ -43,6 +43,8 @@ _LONGEST_SWEEP_SECONDS = 120  # longer, and checkpoints and leases of groups wit
 _MOST_OVERDUE_SECONDS = 150
 """A wheel that died is replaced within a minute and a half: its lease lasts 30 s, and the next look comes a minute
 later."""
+
+_MOST_BUSY_PERCENT = 80  # leaves time to raise ``shards`` before delayed messages are late
 
 TABLE_UNITS = 40_000
 """Units a second, for writes and for reads: the quota of a table on demand, unless it was raised."""
@@ -115,6 +117,7 @@ class Observability(Construct):
             self._stopped("SweepStopped", own("SweepSeconds", "SampleCount"), periods=3),
             alarm("SweepLong", own("SweepSeconds", "Maximum"), _LONGEST_SWEEP_SECONDS, _SUSTAINED),
             alarm("DelayedOverdue", own("OverdueDelayedSeconds", "Maximum"), _MOST_OVERDUE_SECONDS),
+            alarm("WheelBusy", own("WheelBusyPercent", "Maximum"), _MOST_BUSY_PERCENT, _SUSTAINED),
             alarm("FailedInvocations", failures(statistic="Maximum", period=_PERIOD), 0),
             alarm("ServerErrors", self._server_errors(), 0, _SUSTAINED),
             alarm("ProduceThrottled", self._of_function("produce", "Throttles"), 0),
@@ -127,7 +130,7 @@ class Observability(Construct):
         if self._counts_refusals:
             alarms.append(alarm("TooManyRequests", self._refused(), 0, _SUSTAINED))
         if settings.table_alarms:
-            alarms += self._table_alarms()
+            alarms += [*self._table_alarms(), *self._refusals_of(READ_BY_ALL, f"{settings.cell}-{READ_BY_ALL}")]
             alarms += [alarm for cell in settings.cells for alarm in self._table_alarms(cell)]
         if settings.push:
             behind = self._of_function("push", "IteratorAge", "Maximum")
@@ -141,14 +144,23 @@ class Observability(Construct):
         prefix, of_cell = table_prefix(self._settings, cell), f"{cell}-" if cell else ""
         for table in BUSY:
             # No caller waits for a read of these counters.
-            for kind in ("Write",) if table == "counters" else ("Write", "Read"):
-                full_name = f"{prefix}-{table}"
-                refused = _of_table(full_name, f"{kind}ThrottleEvents")
+            kinds = ("Write",) if table == "counters" else ("Write", "Read")
+            full_name = f"{prefix}-{table}"
+            alarms += self._refusals_of(f"{of_cell}{table}", full_name, kinds)
+            for kind in kinds:
                 served = _of_table(full_name, f"Consumed{kind}CapacityUnits")
                 most = _MOST_OF_TABLE * TABLE_UNITS * _PERIOD.to_seconds()
-                alarms.append(self._alarm(f"{kind}sRefused-{of_cell}{table}", refused, 0, _SUSTAINED))
                 alarms.append(self._alarm(f"{kind}Units-{of_cell}{table}", served, most, _SUSTAINED))
         return alarms
+
+    def _refusals_of(
+        self, name: str, full_name: str, kinds: Sequence[str] = ("Write", "Read")
+    ) -> list[cloudwatch.Alarm]:
+        """Adds alarms on the refused requests of one table."""
+        return [
+            self._alarm(f"{kind}sRefused-{name}", _of_table(full_name, f"{kind}ThrottleEvents"), 0, _SUSTAINED)
+            for kind in kinds
+        ]
 
     def _pipeline_alarms(self) -> list[cloudwatch.Alarm]:
         alarm, own = self._alarm, self._own
@@ -217,6 +229,7 @@ class Observability(Construct):
             "ExpiredUnread",
             "SweepLeft",
         )
+        busy = own("WheelBusyPercent", "Maximum")
         refused = [self._refused()] if self._counts_refusals else []
         late = [own("DispatchLateness", statistic) for statistic in ("p50", "p99", "Maximum")]
         dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._settings.cell)
@@ -247,7 +260,7 @@ class Observability(Construct):
         dashboard.add_widgets(
             _graph("Requests", [*self._requests(), *refused]),
             _graph("Time to answer", self._times_to_answer()),
-            _graph("Sweep", [own("SweepSeconds", "Maximum")]),
+            _graph("Sweep", [own("SweepSeconds", "Maximum")], right=[busy]),
             *([_graph("Push", [own(name) for name in pushed[:1]], right=age)] if pushed else []),
         )
         dashboard.add_widgets(
@@ -310,7 +323,11 @@ class Observability(Construct):
 
     def _server_errors(self) -> cloudwatch.IMetric:
         if self._api is not None:
-            return _of_api(self._api, "5xx")
+            # The API answers 503 for a pull that Lambda throttles, which PullThrottled is about: its consumer waits.
+            counts = {"errors": _of_api(self._api, "5xx"), "throttled": self._of_function("pull", "Throttles")}
+            return cloudwatch.MathExpression(
+                expression="errors - FILL(throttled, 0)", using_metrics=counts, label="5xx", period=_PERIOD
+            )
         errors = {f"m{i}": self._of_function(name, "Url5xxCount") for i, name in enumerate(FRONTED)}
         return cloudwatch.MathExpression(
             expression=" + ".join(f"FILL({key}, 0)" for key in errors),

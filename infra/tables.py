@@ -20,6 +20,9 @@ OF_OTHER_CELLS = ("meta", "counters", "consume", "pull")
 BUSY = ("counters", "consume", "pull")
 """The tables that each message passes."""
 
+READ_BY_ALL = "meta"
+"""The table of the home cell whose records each process reads every few seconds."""
+
 
 class Tables(Construct):
     """The tables of a cell. ``cell``: another cell than the home cell. ``by_name``: the tables by their names without

@@ -19,6 +19,7 @@ ALARMS = {
     "SweepStopped",
     "SweepLong",
     "DelayedOverdue",
+    "WheelBusy",
     "FailedInvocations",
     "ServerErrors",
     "TooManyRequests",
@@ -30,6 +31,7 @@ ALARMS = {
 }
 OF_TABLES = {f"{kind}-{table}" for kind in ("WritesRefused", "WriteUnits") for table in ("counters", "consume", "pull")}
 OF_TABLES |= {f"{kind}-{table}" for kind in ("ReadsRefused", "ReadUnits") for table in ("consume", "pull")}
+OF_TABLES |= {"WritesRefused-meta", "ReadsRefused-meta"}
 OF_PIPELINE = {
     "ArchiveBehind",
     "ArchiveUnreadableRows",
@@ -88,6 +90,23 @@ def test_sweeps_count_once_they_are_completed(each: Synthesis) -> None:
     assert (metric["Namespace"], metric["MetricName"]) == ("Hourwheel", "SweepSeconds")
     assert looked.get("Stat", looked.get("Statistic")) == "SampleCount"
     assert (alarm["Threshold"], alarm["EvaluationPeriods"]) == (1, 3)
+
+
+def test_a_throttled_pull_is_no_error_of_the_server(defaults: Synthesis) -> None:
+    alarm = alarms(defaults)["ServerErrors"]
+    metrics = {metric["Id"]: metric for metric in alarm["Metrics"]}
+    (told,) = (metric for metric in metrics.values() if "Expression" in metric)
+    assert told["Expression"] == "errors - FILL(throttled, 0)"
+    errors, throttled = (metrics[name]["MetricStat"]["Metric"] for name in ("errors", "throttled"))
+    assert (errors["Namespace"], errors["MetricName"]) == ("AWS/ApiGateway", "5xx")
+    assert (throttled["Namespace"], throttled["MetricName"]) == ("AWS/Lambda", "Throttles")
+    assert throttled["Dimensions"] == [{"Name": "FunctionName", "Value": "hourwheel-pull"}]
+
+
+def test_a_wheel_is_told_before_it_is_late(defaults: Synthesis) -> None:
+    alarm = alarms(defaults)["WheelBusy"]
+    assert (looked_at(alarm)["MetricName"], alarm["Threshold"]) == ("WheelBusyPercent", 80)
+    assert (alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]) == (2, 3)
 
 
 def test_a_job_that_has_not_run_for_two_days_is_missed(everything: Synthesis) -> None:
@@ -174,7 +193,7 @@ def test_alarms_look_at_metrics_of_this_cell(everything: Synthesis) -> None:
         for metric in alarm.get("Metrics", ())
         if "Expression" in metric
     ]
-    assert expressions == [], "an alarm looks at one figure: each costs"
+    assert expressions == ["errors - FILL(throttled, 0)"], "all others look at one figure: each costs"
 
 
 def test_the_dashboard_shows_each_figure_that_is_recorded_and_the_docs_name(everything: Synthesis) -> None:

@@ -188,3 +188,19 @@ def test_a_timer_of_a_bucket_that_was_removed_starts_nothing() -> None:
     bench = Bench.precisely()
     assert turn(bench, {"bucket": BUCKET, "wakes_ms": bench.clock.ms}) == {"ended": "closed"}
     assert bench.timers.ordered == []
+
+
+@pytest.mark.parametrize(("working", "told"), [(0.1, []), (0.4, [44]), (2.0, [80])])
+def test_a_wheel_tells_each_minute_how_busy_it_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, working: float, told: list[int]
+) -> None:
+    def turn_wheel(bucket: str, owner: str, pause: Pause, *, leaves_ms: int) -> WheelEnd:
+        for _ in range(round(61 / (working + 0.5))):
+            bench.clock.pass_time(working)
+            pause(0.5)
+        return WheelEnd.ASLEEP
+
+    monkeypatch.setattr(bench.deployment, "turn_wheel", turn_wheel)
+    turn(bench)
+    found = [round(value) for name, value in bench.meter.metrics if name == "WheelBusyPercent"]
+    assert found == told

@@ -25,7 +25,7 @@ class Ids(Protocol):
         ...
 
 
-MeterUnit = Literal["Count", "Milliseconds", "Seconds", "Bytes"]
+MeterUnit = Literal["Count", "Milliseconds", "Seconds", "Bytes", "Percent"]
 
 
 class Meter(Protocol):

@@ -3,16 +3,18 @@
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hourwheel.api.background.periodic_flush import periodic_flush
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.buckets.starts import SOON_MS
+from hourwheel.context import Context
 from hourwheel.delay.wheel import Pause
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Broken, Unavailable
-from hourwheel.ports.machine import Clock
+from hourwheel.times import within
 
 _LAST_STEP_MS = 20_000
 """The wheel stops this long before the invocation ends, so that a step it has begun can finish."""
@@ -20,6 +22,11 @@ _LAST_STEP_MS = 20_000
 _LEAST_MS = 360_000
 """The least time of an invocation. Lambda stops functions that invoke each other more than 16 times in a row; with six
 minutes each, the wheel of an hour takes ten invocations."""
+
+_MINUTE_MS = 60_000
+_TOLD_BUSY = 0.25
+"""The part of a minute from which on it is told how busy a wheel is: a metric costs money in the hours in which it is
+recorded."""
 
 _logger = logging.getLogger("hourwheel")
 
@@ -60,7 +67,7 @@ def turning(flush: Callable[[], None]) -> Function:
             leaves_ms = now_ms + left_ms - _LAST_STEP_MS
         # Each invocation is an owner of its own: Lambda may run two for one event.
         owner = deployment.context.ids.unique(now_ms)
-        ended = deployment.turn_wheel(bucket, owner, _flushing(clock, flush), leaves_ms=leaves_ms)
+        ended = deployment.turn_wheel(bucket, owner, _flushing(deployment.context, flush), leaves_ms=leaves_ms)
         return {"ended": ended.value}
 
     return wheel
@@ -99,11 +106,34 @@ def _ordered(event: Event) -> tuple[str, int]:
     return bucket.name, wakes_ms
 
 
-def _flushing(clock: Clock, flush: Callable[[], None]) -> Pause:
-    step = periodic_flush(clock, flush)
+@dataclass
+class _BusyShare:
+    """Measures which part of each minute a wheel works: it pauses less and less before its messages are late."""
+
+    context: Context
+    began_ms: int
+    paused_ms: int = 0
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps. Records once a minute, if the wheel is busy, which part of the minute it has worked."""
+        clock = self.context.clock
+        before_ms = clock.now_ms()
+        clock.sleep(seconds)
+        now_ms = clock.now_ms()
+        self.paused_ms += max(0, now_ms - before_ms)
+        if within(self.began_ms, now_ms, _MINUTE_MS):
+            return
+        share = 1 - self.paused_ms / max(1, now_ms - self.began_ms)
+        if _TOLD_BUSY <= share <= 1:  # a clock that was set gives any number
+            self.context.meter.record("WheelBusyPercent", 100 * share, unit="Percent")
+        self.began_ms, self.paused_ms = now_ms, 0
+
+
+def _flushing(context: Context, flush: Callable[[], None]) -> Pause:
+    step, busy = periodic_flush(context.clock, flush), _BusyShare(context, context.clock.now_ms())
 
     def pause(seconds: float) -> bool:
-        clock.sleep(seconds)
+        busy.sleep(seconds)
         step()
         return True
 
