@@ -23,7 +23,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from hourwheel.adapters.aws.clients import make_client
-from infra.functions import RESERVED, layers_runtime
+from infra.functions import RESERVED, layers_runtime, reserved_executions
 from infra.names import function_name
 from infra.settings import PREFIX, Settings, Wrong
 
@@ -98,7 +98,7 @@ def old_runtime(settings: Settings, runtime: str) -> str | None:
 
 
 def _others(settings: Settings) -> int:
-    return sum(RESERVED.values()) if settings.reserve_concurrency else 0
+    return sum(reserved_executions(settings).values())
 
 
 def account_limits(client: Any, cell: str) -> Account:

@@ -69,8 +69,8 @@ KINDS: Mapping[str, Kind] = {
 }
 
 RESERVED: Mapping[str, int] = {"delayed": 2, "sweep": 1, "archive": 1}
-"""The executions that ``reserve_concurrency`` keeps. One execution does all the work; more are harmless. A run of
-``delayed`` that takes longer than a minute must not hold up the next one."""
+"""The executions that ``reserve_concurrency`` keeps, for the sweep one for each share. A run of ``delayed`` that takes
+longer than a minute must not hold up the next one."""
 
 _MAKERS = frozenset({"produce", "pull", "meta"})
 """Functions that create subjects and groups."""
@@ -133,7 +133,7 @@ class Functions(Construct):
             encryption_key=self._encryption.key,
         )
         keep_days(log_group, self._settings.log_days)
-        reserved = RESERVED.get(name) if self._settings.reserve_concurrency else None
+        reserved = reserved_executions(self._settings).get(name)
         if name == "pull" and self._settings.pull_concurrency:
             # A waiting pull takes an execution: with a reservation, consumers cannot take those of other functions.
             reserved = self._settings.pull_concurrency
@@ -228,6 +228,8 @@ class Functions(Construct):
     def _called_functions(self, name: str) -> dict[str, str]:
         """Returns the variables that name the functions which this one starts, without the wheel."""
         variables = {"SWEEP_FUNCTION": self._sweep_arn} if name == "delayed" else {}
+        if name in {"delayed", "sweep"}:
+            variables["SWEEP_SHARES"] = str(self._settings.sweep_shares)
         if self._settings.push and name in permissions.CALLS_PUSH:
             variables["PUSH_FUNCTION"] = self._push_arn
         return variables
@@ -324,6 +326,11 @@ class Functions(Construct):
             compatible_architectures=[lambda_.Architecture.ARM_64],
             compatible_runtimes=[self._runtime],
         )
+
+
+def reserved_executions(settings: Settings) -> dict[str, int]:
+    """Returns the executions that ``reserve_concurrency`` keeps, by function."""
+    return {**RESERVED, "sweep": settings.sweep_shares} if settings.reserve_concurrency else {}
 
 
 def layers_runtime() -> str:

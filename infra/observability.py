@@ -1,8 +1,8 @@
 """Defines the alarms and the dashboard of a cell.
 
 There are 30 alarms: 12 of them for tables, 1 for push, 1 for precise timers; with the pipeline 7 more, and 10 for the
-tables of each other cell. Each looks at one metric, ``ServerErrors`` at two. An alarm costs $0.10 a month for each metric that it looks at, and ten metrics are free in an
-account. The dashboard costs $3 a month, and three are free.
+tables of each other cell. Each looks at one metric, ``ServerErrors`` at two. An alarm costs $0.10 a month for each
+metric that it looks at, and ten metrics are free in an account. The dashboard costs $3 a month, and three are free.
 """
 
 from collections.abc import Sequence

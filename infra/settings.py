@@ -172,6 +172,7 @@ class Settings(BaseModel):
     auto_create: bool = _setting(True, "true or false")
     max_subjects: int = _setting(0, "a whole number from 0 to 1000000", ge=0, le=1_000_000)
     max_groups: int = _setting(0, "a whole number from 0 to 1000000", ge=0, le=1_000_000)
+    sweep_shares: int = _setting(64, "a whole number of sweeps from 1 to 128", ge=1, le=128)
     lambda_concurrency: int = _setting(1_000, "a whole number of executions from 10 to 1000000", ge=10, le=1_000_000)
     front: Literal["api", "url"] = _setting("api", "api or url")
     operators: Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_operators)] = _setting(

@@ -345,6 +345,7 @@ class Bench:
     cells: dict[str, CellStorage] = field(default_factory=dict)
     """The storage of other cells, by name."""
     lake: LakeFiles | None = None
+    threads: int = 1
 
     def __post_init__(self) -> None:
         self.deployment = self.another_process()
@@ -370,6 +371,7 @@ class Bench:
                 wakeup_queues=self.queues,
                 stream=self.stream,
                 lake=self.lake,
+                threads=self.threads,
                 settings=self.settings,
             ),
             targets=self.targets,

@@ -32,6 +32,7 @@ from hourwheel.api.background.delayed import tending
 from hourwheel.api.background.sweep import sweep
 from hourwheel.api.background.wheel import turning
 from hourwheel.api.boundary import Boundary
+from hourwheel.api.events import Event
 from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
@@ -215,7 +216,7 @@ class CountedDeployment:
         self.invoke("delayed", {})
         self.invoke("sweep", {})
 
-    def _order_sweep(self) -> None:
+    def _order_sweep(self, event: Event) -> None:
         self.clock.wait(TIMER_SECONDS)
 
     def _log(self, size: int, lines: int) -> None:

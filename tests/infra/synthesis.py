@@ -43,6 +43,7 @@ EVERYTHING = {
     "auto_create": "false",
     "max_subjects": "20",
     "max_groups": "30",
+    "sweep_shares": "3",
     "lambda_concurrency": "200",
     "domain_name": "queue.example.org",
     "certificate_arn": f"arn:aws:acm:{REGION}:{ACCOUNT}:certificate/0f1e-2d3c",

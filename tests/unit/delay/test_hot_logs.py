@@ -276,7 +276,7 @@ def test_the_error_of_a_call_is_raised_once_no_call_is_under_way() -> None:
 
     with pytest.raises(Throttled):
         in_parallel([partial(call, number) for number in range(100)], 4)
-    assert [thread for thread in threading.enumerate() if thread.name == "dispatch"] == []
+    assert [thread for thread in threading.enumerate() if thread.name == "call"] == []
     assert len(over) < 100
 
 

@@ -52,10 +52,11 @@ class ThrottledPartitions(CallByCall):
         return super().scan(table, partition, **how)
 
 
-@pytest.fixture
-def bench() -> Bench:
+@pytest.fixture(params=[1, 4], ids=["one after the other", "four threads"])
+def bench(request: pytest.FixtureRequest) -> Bench:
     """Returns three subjects, each with a message under a lease that is over, and a delayed message that is due."""
-    bench = Bench(ThrottledPartitions(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+    settings = Settings(retry=AT_ONCE, registry_seconds=0)
+    bench = Bench(ThrottledPartitions(MemoryStore()), settings=settings, threads=request.param)
     for subject in SUBJECTS:
         bench.send("x", subject=subject)
         assert bench.pull(subject=subject)

@@ -157,13 +157,13 @@ class KillerSweep:
         pass
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        def tend(sweep: SubjectSweep, subject: Any) -> None:
-            if subject.name == name:
+        def prepare(sweep: SubjectSweep) -> None:
+            if sweep.entry.name == name:
                 raise self.Killed
-            real(sweep, subject)
+            real(sweep)
 
-        real = SubjectSweep.tend
-        monkeypatch.setattr(SubjectSweep, "tend", tend)
+        real = SubjectSweep.prepare
+        monkeypatch.setattr(SubjectSweep, "prepare", prepare)
 
     def sweep(self, bench: Bench) -> bool:
         """Sweeps, and returns whether the process lives."""
@@ -175,16 +175,18 @@ class KillerSweep:
         return True
 
 
+@pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("seconds", [0, 1, 5])
 @pytest.mark.parametrize("killer", [SUBJECTS[0], SUBJECTS[4], SUBJECTS[17], SUBJECTS[-1]])
 def test_subjects_behind_one_that_kills_each_process_are_tended(
-    bench: Bench, store: SlowGroups, monkeypatch: pytest.MonkeyPatch, killer: str, seconds: int
+    bench: Bench, store: SlowGroups, monkeypatch: pytest.MonkeyPatch, killer: str, seconds: int, threads: int
 ) -> None:
-    store.seconds = seconds
+    store.seconds, bench.threads = seconds, threads
+    bench.deployment = bench.another_process()
     sweeps = KillerSweep(monkeypatch, killer)
     for _ in range(2):  # from a new process, and from one that has swept before
         store.tended.clear()
-        for _ in range(10):
+        for _ in range(10 * threads):
             sweeps.sweep(bench)
             bench.clock.pass_time(60)
         assert set(store.tended) == set(SUBJECTS) - {killer}

@@ -78,6 +78,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         DEFAULT_RETENTION_SECONDS
     )
     sweep_rest_seconds: Annotated[int, msgspec.Meta(ge=0, le=3_600)] = 0
+    sweep_shares: Annotated[int, msgspec.Meta(ge=1, le=128)] = 1
+    """At most this many sweeps share the subjects of a deployment."""
     archive: bool = False
     auto_create: bool = True
     max_subjects: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -140,8 +142,8 @@ class Context:
     brief_store: Store | None = None
     """The home store with calls that give up soon; None where its calls are not repeated."""
     threads: int = 1
-    """The number of calls to stores that one step of a wheel makes at the same time: more than one where they are far
-    away."""
+    """The number of calls to stores that a step of a wheel, or a sweep, makes at the same time: more than one where
+    they are far away."""
     precise_timers: PreciseTimers | None = None
     """None where ``timers`` are precise and cost nothing: wheels then run in this process."""
     wheel_wakeups: WheelWakeups = field(default_factory=NoWheelWakeups)

@@ -51,6 +51,7 @@ _SETTINGS = (
     "auto_create",
     "max_subjects",
     "max_groups",
+    "sweep_shares",
 )
 
 _BATCH_BUCKETS = 100
@@ -64,8 +65,9 @@ than level 1 and saves one write unit of five."""
 BRIEF_SECONDS = 0.1
 """A call on one of many logs is repeated for this long: some four times, as a step waits for the last of them."""
 
-_THREADS = 16
-"""The rows of a step are put by this many threads at most: half of the connections of the client."""
+THREADS = 16
+"""A step of a wheel, or a sweep, makes this many calls at the same time at most: half of the connections of the
+client."""
 
 _URL_ROUTE = "$default"
 """The route in all events of function URLs. The HTTP API has no route of this name, so the name tells the two apart."""
@@ -120,6 +122,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     auto_create: bool = Settings().auto_create
     max_subjects: int = Settings().max_subjects
     max_groups: int = Settings().max_groups
+    sweep_shares: int = Settings().sweep_shares
     wake: bool = False
     wakeup_key: Annotated[str, Meta(pattern=r"^arn:[^:]+:kms:.+$")] | None = None
     lake_bucket: Annotated[str, Meta(min_length=3, max_length=63)] | None = None
@@ -252,7 +255,7 @@ class Services:
                 meter=meter,
                 budget_seconds=BRIEF_SECONDS,
             ),
-            threads=_THREADS,
+            threads=THREADS,
             blobs=home.blobs,
             cells=_other_cells(environment, opened, home.store, clock, ids) if environment.cells else None,
             clock=clock,
@@ -289,9 +292,9 @@ class Services:
             environment.sweep_function, region=environment.region, endpoint_url=environment.endpoint_url
         )
 
-    def start_sweep(self) -> None:
+    def start_sweep(self, event: Event) -> None:
         """Starts the function that sweeps. Raises ``Unavailable`` and ``Broken``."""
-        self._sweep.start({})
+        self._sweep.start(event)
 
     @property
     def lake(self) -> Blobs:

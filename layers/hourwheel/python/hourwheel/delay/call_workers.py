@@ -41,7 +41,7 @@ def in_parallel(calls: Sequence[Callable[[], T]], most: int) -> list[T]:
         return [call() for call in calls]
     results = _Results(deque(enumerate(calls)))
     others = min(most, len(calls)) - 1
-    threads = [threading.Thread(target=partial(results.work), name="dispatch", daemon=True) for _ in range(others)]
+    threads = [threading.Thread(target=partial(results.work), name="call", daemon=True) for _ in range(others)]
     for thread in threads:
         thread.start()
     results.work()

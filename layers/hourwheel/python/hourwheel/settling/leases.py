@@ -69,7 +69,6 @@ class _Watch:
     looked_ms: int = 0
     trimmed_ms: int = 0
     saved: Versioned[Checkpoint] | None = None
-    """The checkpoint that this process saw last: one that another process has saved since is behind it."""
     pulled: tuple[PullLog, Subject] | None = None
     pulled_ms: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -284,8 +283,8 @@ class Leases:
             return watch.scanned.row_no
 
     def checkpoint(self, log: PullLog) -> None:
-        """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough.
-        Reads no new rows where a look has just done so: they are behind the checkpoint."""
+        """Saves the lowest row that is not settled, and about once an hour trims rows below it that are old enough."""
+        # Rows that are new since the last look are behind the checkpoint in any case.
         with self._open_pulls(log, seen_ms=_SEEN_MS) as watch:
             lowest = min(watch.open, default=None)
             start = watch.scanned if lowest is None else watch.open[lowest].start

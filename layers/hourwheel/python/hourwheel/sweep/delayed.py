@@ -1,16 +1,18 @@
 """Tends delayed work: starts the wheels that should run, finishes cut-off changes, and removes closed buckets."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from hourwheel.context import Context
 from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.maintenance import RegisteredBucket, buckets_due_soon, drop_closed, start_wheels
+from hourwheel.errors import Unavailable
 from hourwheel.faults import Faults
 from hourwheel.sweep.faults import SweepFaults
 from hourwheel.sweep.memory import SweepMemory
 from hourwheel.sweep.report import DelayedReport, report_left
+from hourwheel.sweep.shares import Share, shares_now, shares_of
 
 _STARTING_MS = 20_000
 """The sweep waits for the start of wheels for at most this long: a third of the time between two of them."""
@@ -45,6 +47,12 @@ class DelayedWork:
         report.left = len(faults.left)
         report_left(self.context, faults.left)
         return report
+
+    def shares(self) -> list[Share]:
+        """Returns the shares of the subjects, of which each gets a sweep of its own now."""
+        with self.faults.contained(self.context, "reading the number of shares"), suppress(Unavailable):
+            return shares_now(self.context, self.memory.shares)
+        return shares_of(min(self.memory.shares.shares, self.context.settings.sweep_shares))
 
     def _watched(
         self, buckets: Iterable[RegisteredBucket], until_ms: int, at_end: Callable[[], None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Unavailable
@@ -21,6 +21,10 @@ class SweepFaults:
     faults: Faults
     left: dict[str, str] = field(default_factory=dict)
     _refusals: int = 0
+
+    def alone(self) -> "SweepFaults":
+        """Returns an object for the work on one subject, in a thread of its own."""
+        return replace(self, _refusals=0)
 
     @contextmanager
     def whole(self, what: str) -> Iterator[None]:

@@ -20,7 +20,7 @@ from hourwheel.ports.storage import Counter
 from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.pull_log.parked_counts import ParkedLag
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.pull_log.totals import read_totals
+from hourwheel.pull_log.totals import read_missing
 from hourwheel.push.waking import start_free
 from hourwheel.reach.storages import by_storage
 from hourwheel.registry.registry import Registry
@@ -68,7 +68,7 @@ def end_leases(
 
 @dataclass(frozen=True)
 class SubjectLook:
-    """Looks at the subjects of one sweep, and adds what it finds to ``report`` and ``behind``. For one thread."""
+    """Looks at subjects of one sweep, and adds what it finds to ``report`` and ``behind``. For one thread."""
 
     registry: Registry
     leases: Leases
@@ -83,13 +83,17 @@ class SubjectLook:
     def context(self) -> Context:
         return self.registry.context
 
-    def look(self, subject: Subject, groups: list[Group]) -> None:
+    def logs(self, subject: Subject, groups: Sequence[Group]) -> list[str]:
+        """Returns the logs whose counters a look at the subject needs."""
+        return [*subject.queue_logs(), *_own_logs(groups)]
+
+    def look(self, subject: Subject, groups: list[Group], counted: Mapping[str, Counter]) -> None:
         """Reads the logs of a subject and ends leases, then does what follows from that: fills ends of logs, maintains,
-        wakes and pushes."""
+        wakes and pushes. ``counted`` are totals that were read before."""
         # Taken out: a subject whose look fails does not rest, and the next sweep looks again.
         last = self.memory.looks.pop(subject.name, None)
         at_ms = self.context.clock.now_ms()
-        totals, members = self._read(subject, groups)
+        totals, members = self._read(subject, groups, counted)
         with self.faults.part(f"moving queues of {subject.name}"):
             find_moves(self.registry, subject, totals)
         self._fill_ends(subject, totals, members)
@@ -107,25 +111,28 @@ class SubjectLook:
             rest_ms = next_rest_ms(last, snapshot, lags, longest_ms) if complete else 0
             self.memory.looks[subject.name] = LastLook(snapshot, maintained_ms, rest_ms)
 
-    def _read(self, subject: Subject, groups: Sequence[Group]) -> tuple[dict[str, Counter], list[_Member]]:
+    def _read(
+        self, subject: Subject, groups: Sequence[Group], counted: Mapping[str, Counter]
+    ) -> tuple[dict[str, Counter], list[_Member]]:
         """Reads the logs of the subject and ends expired leases. Returns the totals of its queues and retry logs, and
         its groups."""
-        retries, dead = [group.retry_log for group in groups], [group.dead_log for group in groups]
-        totals = self._totals(subject.queue_logs(), [*retries, *dead])
-        dead_totals = [totals.pop(name) for name in dead]
+        totals = self._totals(subject.queue_logs(), _own_logs(groups), counted)
+        dead_totals = [totals.pop(group.dead_log) for group in groups]
         members = [
             self._member(subject, group, totals, total) for group, total in zip(groups, dead_totals, strict=True)
         ]
         return totals, members
 
-    def _totals(self, queues: Sequence[str], others: Sequence[str]) -> dict[str, Counter]:
+    def _totals(
+        self, queues: Sequence[str], others: Sequence[str], counted: Mapping[str, Counter]
+    ) -> dict[str, Counter]:
         """Returns the totals of logs by name, perhaps out of date, without those of ``queues`` in a cell that is out of
-        reach. One request for each 100 logs of a cell. Raises ``Unavailable`` for the ``others``, which are in the home
-        cell."""
-        totals = read_totals(self.context, others)
+        reach. One request for each 100 logs of a cell that are not ``counted``. Raises ``Unavailable`` for the
+        ``others``, which are in the home cell."""
+        totals = read_missing(self.context, others, counted)
         for names in by_storage(queues):
             with self.faults.part(f"reading {', '.join(names)}"):
-                totals |= read_totals(self.context, names)
+                totals |= read_missing(self.context, names, counted)
         return totals
 
     def _member(self, subject: Subject, group: Group, totals: Mapping[str, Counter], dead: Counter) -> _Member:
@@ -222,6 +229,11 @@ class SubjectLook:
         for group in groups:
             with self.faults.part(f"pushing for {group.member} of {subject.name}"):
                 self.report.started_pushes += start_free(self.context, group)
+
+
+def _own_logs(groups: Sequence[Group]) -> list[str]:
+    """Returns the retry logs and the dead logs of the groups."""
+    return [*(group.retry_log for group in groups), *(group.dead_log for group in groups)]
 
 
 def _kept_logs(queues: Iterable[Log], members: Iterable[_Member]) -> list[tuple[str, str]]:

@@ -2,14 +2,18 @@
 
     table      meta
     partition  sweep
-    sort       position
+    sort       position                 one share
+               position {share}/{shares}
     value      SweepPosition, msgpack array
 
-The record is only a hint: a sweep that loses it begins anew. Several sweepers may store it, and each leaves out only
-subjects that a sweep has tended, or begun to tend, since the position before. A subject at which each process dies is
-left out for the rest of the round, so that the subjects behind it have their turn.
+Each share has a position of its own, which says nothing of the subjects of another share, or of another number of
+shares. The record is only a hint: a sweep that loses it begins anew. Several sweepers may store it, and each leaves out
+only subjects that a sweep has tended, or begun to tend, since the position before. A subject at which each process dies
+is left out for the rest of the round, so that the subjects behind it have their turn. Of subjects that were tended
+together, the process that follows tends one after the other.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -19,9 +23,8 @@ from hourwheel.errors import Corrupt
 from hourwheel.logs.cas import CasRecord, Versioned, token_of
 from hourwheel.ports.storage import Key, Table
 from hourwheel.sweep.memory import SweepMemory
+from hourwheel.sweep.shares import WHOLE, Share
 from hourwheel.times import within
-
-_COMPLETE = "round"
 
 _STORE_MS = 10_000
 """The time after which a sweep stores how far it is: a few writes a sweep, and none in a sweep that is over before."""
@@ -39,38 +42,46 @@ class SweepPosition(msgspec.Struct, array_like=True, frozen=True):
     began_ms: int
     """When the round through all subjects began."""
     is_under_way: bool = False
-    """The sweep was about to tend the subject ``after``. A new process that finds this true follows one that died."""
+    """The sweep was about to tend the subject ``after``, or some behind it. A new process that finds this true follows
+    one that died."""
+    busy: int = 0
+    """The number of subjects that did not rest in this round."""
 
 
 @dataclass
 class StoredPosition:
-    """Loads and stores the position of one sweep. For one thread."""
+    """Loads and stores the position of one sweep of a share. For one thread."""
 
     context: Context
     memory: SweepMemory
+    share: Share = WHOLE
+    follows_death: bool = False
+    """A process died at one of the next subjects: this sweep tends them one after the other."""
     _token: bytes | None = None
     _stored_ms: int = 0
-    _follows_death: bool = False
 
     def load(self) -> SweepPosition:
         """Returns where this sweep begins. Reads nothing in a process whose last sweep came to the end. Removes a
         record that cannot be decoded, and raises ``Corrupt``."""
         now_ms = self.context.clock.now_ms()
-        if _COMPLETE in self.memory.done_ms:
+        if self._complete in self.memory.done_ms:
             self._stored_ms = now_ms
             return SweepPosition("", now_ms)
         current = self._read(now_ms)
         # A clock that was set back would make the round seem endless.
         if current is None or current.value.began_ms > now_ms:
             return SweepPosition("", now_ms)
-        self._follows_death = current.value.is_under_way
+        self.follows_death = current.value.is_under_way
         return current.value
 
-    def pass_on(self, name: str, began_ms: int) -> None:
-        """Stores that the sweep is about to tend the subject ``name``, at which the process may die. A new process does
-        so at its first subject, then each once in ten seconds, and one that follows a death at each subject."""
-        if self._follows_death or not within(self._stored_ms, self.context.clock.now_ms(), _STORE_MS):
-            self._store(SweepPosition(name, began_ms, is_under_way=True))
+    def pass_on(self, reached: SweepPosition, names: Sequence[str]) -> None:
+        """Stores that the sweep has come to ``reached`` and is about to tend these subjects, at which the process may
+        die. A new process does so at its first subjects, then each once in ten seconds, and one that follows a death at
+        each subject."""
+        if self.follows_death or not within(self._stored_ms, self.context.clock.now_ms(), _STORE_MS):
+            # Subjects that are tended together are not left out because of one of them.
+            after = names[0] if len(names) == 1 else reached.after
+            self._store(msgspec.structs.replace(reached, after=after, is_under_way=True))
 
     def stop(self, position: SweepPosition) -> None:
         """Stores where the next sweep goes on."""
@@ -79,7 +90,7 @@ class StoredPosition:
     def complete(self) -> None:
         """Removes the stored position of this sweep, as the sweep has come to the end of the subjects."""
         self.forget()
-        self.memory.done_ms[_COMPLETE] = self.context.clock.now_ms()
+        self.memory.done_ms[self._complete] = self.context.clock.now_ms()
 
     def forget(self) -> None:
         """Removes the stored position of this sweep: the next one begins anew."""
@@ -99,17 +110,23 @@ class StoredPosition:
         return None if record.expires_ms is None or record.expires_ms <= now_ms else current
 
     def _store(self, position: SweepPosition) -> None:
-        follows_death, self._follows_death = self._follows_death, False
+        follows_death, self.follows_death = self.follows_death, False
         # Before the write: one that fails is not repeated before each subject.
         self._stored_ms = self.context.clock.now_ms()
-        self.memory.done_ms.pop(_COMPLETE, None)
+        self.memory.done_ms.pop(self._complete, None)
         for _ in range(2):  # refused: another sweeper has stored its position meanwhile, or left it
             stored = self._record.swap(self._token, position, expires_ms=self._stored_ms + _FORGET_MS)
             self._token = token_of(stored.current)
             if stored.stored:
-                self._follows_death = follows_death
+                self.follows_death = follows_death
                 return
 
     @property
+    def _complete(self) -> str:
+        """The name under which the memory keeps that the last sweep of the share came to the end."""
+        return f"round{self.share.name}"
+
+    @property
     def _record(self) -> CasRecord[SweepPosition]:
-        return CasRecord(self.context.store, self.context.ids, Key(Table.META, "sweep", "position"), SweepPosition)
+        key = Key(Table.META, "sweep", f"position{self.share.name}")
+        return CasRecord(self.context.store, self.context.ids, key, SweepPosition)

@@ -32,6 +32,14 @@ class SweepReport(msgspec.Struct):
     is_complete: bool = False
     is_cut_off: bool = False
 
+    def add(self, other: "SweepReport") -> None:
+        """Adds the counts of a part of the sweep."""
+        self.subjects += other.subjects
+        self.groups += other.groups
+        self.ended_leases += other.ended_leases
+        self.started_pushes += other.started_pushes
+        self.resting += other.resting
+
 
 class DelayedReport(msgspec.Struct):
     """The counts of one pass over delayed work. ``left``: the number of buckets and changes that the store refused, and
@@ -42,9 +50,9 @@ class DelayedReport(msgspec.Struct):
     left: int = 0
 
 
-def report_lags(context: Context, behind: Iterable[GroupLag]) -> None:
+def report_lags(context: Context, behind: Iterable[GroupLag], *, tells_archive: bool) -> None:
     """Records the gauges that are not zero, and logs a line for each group with waiting messages. Groups of resting
-    subjects have none."""
+    subjects have none. One sweep of those that share the subjects also tells how far the archive is behind."""
     now_ms = context.clock.now_ms()
     report = lag_report(behind, now_ms)
     for lag in report.lines:
@@ -56,7 +64,7 @@ def report_lags(context: Context, behind: Iterable[GroupLag]) -> None:
         meter.record("HeldKeys", report.held_keys)
     if report.oldest_seconds:
         meter.record("OldestMessageSeconds", report.oldest_seconds, unit="Seconds")
-    if context.settings.archive:
+    if tells_archive and context.settings.archive:
         meter.record("ArchiveBehindSeconds", behind_seconds(context), unit="Seconds")
 
 

@@ -23,22 +23,37 @@ _EXTEND_MS = 6 * 3_600_000
 """The pause between two passes through a log that extend the expiry of unarchived rows: they live a day longer than
 their retention."""
 
+_LIVE_MS = 3_600_000
+"""A damaged record may tell an expiry that is far away: a log is looked at each hour, at half a read unit."""
+
 _EXTENDING_MS = 15_000
 """While subjects wait, a sweep extends for at most this long, a third of its time; the rest of its time after them."""
 
 
 @dataclass
+class ExpiryTurns:
+    """The turns of logs in one sweep, whose expiry is extended. Several threads use it: that they may take somewhat
+    more time together than there is harms nobody."""
+
+    left_ms: int
+    waiting: list[tuple[str, str]] = field(default_factory=list)
+    """The logs that had no turn for lack of time, by kind and name."""
+    unfinished: list[tuple[str, str]] = field(default_factory=list)
+    """The logs whose pass was not complete at the end of their turn."""
+
+
+@dataclass(frozen=True)
 class LogRetention:
-    """Extends and trims the logs of one sweep. For one thread."""
+    """Extends and trims the logs of one sweep. For one thread, but ``turns``, which the threads of the sweep share."""
 
     context: Context
     faults: SweepFaults
     memory: SweepMemory
-    _left_ms: int = _EXTENDING_MS
-    _waiting: list[tuple[str, str]] = field(default_factory=list)
-    """The logs that had no turn for lack of time, by kind and name."""
-    _unfinished: list[tuple[str, str]] = field(default_factory=list)
-    """The logs whose pass was not complete at the end of their turn."""
+    turns: ExpiryTurns
+
+    @classmethod
+    def begun(cls, context: Context, faults: SweepFaults, memory: SweepMemory) -> "LogRetention":
+        return cls(context, faults, memory, ExpiryTurns(_EXTENDING_MS * context.threads))
 
     def extend(self, kind: str, log: str) -> bool:
         """Extends the expiry of the log's unarchived rows, with a pause between two passes. Returns whether no pass is
@@ -46,13 +61,13 @@ class LogRetention:
         now_ms = self.context.clock.now_ms()
         if not self.context.settings.archive or within(self.memory.extended_ms.get(log, 0), now_ms, _EXTEND_MS):
             return True
-        if self._left_ms <= 0:
-            self._waiting.append((kind, log))
+        if self.turns.left_ms <= 0:
+            self.turns.waiting.append((kind, log))
             return False
-        complete = self._extend(kind, log, now_ms + self._left_ms, self.faults.part)
-        self._left_ms -= max(0, self.context.clock.now_ms() - now_ms)
+        complete = self._extend(kind, log, now_ms + self.turns.left_ms, self.faults.part)
+        self.turns.left_ms -= max(0, self.context.clock.now_ms() - now_ms)
         if complete is False:
-            self._unfinished.append((kind, log))
+            self.turns.unfinished.append((kind, log))
         return complete is True
 
     def extend_all(self, logs: Iterable[tuple[str, str]]) -> bool:
@@ -63,7 +78,7 @@ class LogRetention:
     def extend_further(self, until_ms: int) -> None:
         """Gives the logs that had no turn, and then those whose pass is not complete, one turn after the other until
         that time."""
-        turns = deque([*self._waiting, *self._unfinished])
+        turns = deque([*self.turns.waiting, *self.turns.unfinished])
         while turns and self.context.clock.now_ms() < until_ms:
             kind, log = turns.popleft()
             if self._extend(kind, log, until_ms, self.faults.whole) is False:
@@ -71,8 +86,10 @@ class LogRetention:
 
     def trim(self, log: Log) -> list[LostRow]:
         """Moves the trim mark past the rows that have expired, and returns those among them that have messages. Returns
-        none if another sweeper was faster, which counts them."""
+        none if another sweeper was faster, which counts them. Reads nothing before the first row expires."""
         with self.faults.part(f"trimming {log.name}"):
+            if self._is_live(log):
+                return []
             mark = log.clear()
             expired, below = self._expired(log, mark.row_no)
             if below > mark.row_no and log.trim(below, mark):
@@ -104,3 +121,14 @@ class LogRetention:
             if page == 1:
                 page, end = _PAGE, removable_below(self.context, MESSAGES, log.name, _NO_END)
         return expired, min(below, end)
+
+    def _is_live(self, log: Log) -> bool:
+        """Returns whether no stored row of the log has expired. One read, and none for an hour while the first row is
+        live."""
+        now_ms, live_ms = self.context.clock.now_ms(), self.memory.live_ms
+        if live_ms.get(log.name, 0) > now_ms:
+            return True
+        oldest = log.oldest()
+        if oldest is not None and oldest.expires_ms > now_ms:
+            live_ms[log.name] = min(oldest.expires_ms, now_ms + _LIVE_MS)
+        return oldest is None or oldest.expires_ms > now_ms

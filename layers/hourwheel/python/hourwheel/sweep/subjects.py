@@ -1,14 +1,16 @@
 """Tends one subject in a sweep: finishes deletions, moves and seeks that were cut off, and looks at its logs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hourwheel.context import Context
 from hourwheel.errors import NotFound
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
-from hourwheel.pull_log.totals import read_totals
+from hourwheel.ports.storage import Counter
+from hourwheel.pull_log.totals import read_missing
 from hourwheel.registry.broadcast import with_all_settings
 from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames
@@ -23,12 +25,24 @@ from hourwheel.times import within
 _SEEK_MS = 60_000  # longer than a request for a seek may take
 
 
-@dataclass(frozen=True)
+class _Records(NamedTuple):
+    """A subject with its groups that have logs. ``rests``: its logs need no look."""
+
+    subject: Subject
+    groups: list[Group]
+    rests: bool
+
+
+@dataclass
 class SubjectSweep:
-    """Tends the subjects of one sweep. ``deleted`` receives the names of deleted subjects and groups."""
+    """Tends one subject of a sweep: ``prepare``, then ``tend``. ``deleted`` receives the names of deleted subjects and
+    groups. For one thread at a time."""
 
     looks: SubjectLook
     deleted: RemovedNames
+    entry: ListedSubject
+    _records: "_Records | None" = None
+    """None where the subject needs no look."""
 
     @property
     def registry(self) -> Registry:
@@ -42,35 +56,52 @@ class SubjectSweep:
     def faults(self) -> SweepFaults:
         return self.looks.faults
 
-    def tend(self, entry: ListedSubject) -> None:
-        """Tends the subject of an entry of the list. Raises ``Unavailable`` where the store refuses several calls."""
-        if entry.erased:
-            self.deleted.add_erased(entry.name, entry.erased)
-            return
-        # The read may be out of date: the next sweep finds a subject or a group that this one misses.
-        records = self.registry.whole_subject(entry.name, consistent=False, unreadable=self._set_aside)
-        if records is not None:
-            self._tend(*records)
+    def prepare(self) -> None:
+        """Finishes what was cut off in the records of the subject and its groups, and decides what is to be read."""
+        with self.faults.whole(f"reading the records of subject {self.entry.name}"):
+            if self.entry.erased:
+                self.deleted.add_erased(self.entry.name, self.entry.erased)
+                return
+            # The read may be out of date: the next sweep finds a subject or a group that this one misses.
+            records = self.registry.whole_subject(self.entry.name, consistent=False, unreadable=self._set_aside)
+            if records is not None:
+                self._prepare(*records)
+
+    def logs(self) -> list[str]:
+        """Returns the logs whose counters ``tend`` needs."""
+        if self._records is None or (self._records.rests and not self._records.subject.wakes_groups):
+            return []
+        return self.looks.logs(self._records.subject, self._records.groups)
+
+    def tend(self, totals: Mapping[str, Counter]) -> None:
+        """Looks at the logs of the subject, unless it rests. Reads the counters that ``totals`` lack."""
+        if self._records is not None:
+            with self.faults.whole(f"sweeping subject {self.entry.name}"):
+                self._tend(self._records, totals)
 
     def _set_aside(self, record: str, error: Exception) -> None:
         self.faults.report(f"reading the record of {record}", error)
 
-    def _tend(self, subject: Subject, records: list[Group]) -> None:
+    def _prepare(self, subject: Subject, records: list[Group]) -> None:
+        report = self.looks.report
         self.deleted.add_subject(subject)
         if subject.deleted:
             self.registry.erase_subject(subject)
             return
-        report = self.looks.report
         report.subjects += 1
         groups = list(self._groups(subject, records))
         report.groups += len(groups)
         if subject.change is not None and self._moves_queues(subject):
             return  # the next sweep looks at the queues where they are then
         last = self.looks.memory.looks.get(subject.name)
-        if rests(last, subject, groups, self.context.clock.now_ms()) and not self._stirs(last, subject):
-            report.resting += 1
+        self._records = _Records(subject, groups, rests(last, subject, groups, self.context.clock.now_ms()))
+
+    def _tend(self, visit: "_Records", totals: Mapping[str, Counter]) -> None:
+        last = self.looks.memory.looks.get(visit.subject.name)
+        if visit.rests and not self._stirs(last, visit.subject, totals):
+            self.looks.report.resting += 1
         else:
-            self.looks.look(subject, groups)
+            self.looks.look(visit.subject, visit.groups, totals)
 
     def _groups(self, subject: Subject, records: list[Group]) -> Iterator[Group]:
         """Yields the groups of the subject that have logs. Erases the deleted ones, and ends seeks."""
@@ -107,12 +138,13 @@ class SubjectSweep:
             with self.faults.part(f"ending a seek of {group.member} of {subject.name}"), suppress(NotFound):
                 self.registry.end_seek(subject, group, group.seeking_ms)
 
-    def _stirs(self, last: LastLook | None, subject: Subject) -> bool:
+    def _stirs(self, last: LastLook | None, subject: Subject, counted: Mapping[str, Counter]) -> bool:
         """Returns whether a resting subject with dozing groups has new rows, or its counters cannot be read: a wake-up
         may be lost, and a consumer that took one may end before it pulls. Half a read unit for each log."""
         if last is None or not subject.wakes_groups:
             return False
-        totals = last.snapshot.totals
+        before = last.snapshot.totals
         with self.faults.part(f"reading the counters of {subject.name}"):
-            return any(total.rows != totals[name].rows for name, total in read_totals(self.context, totals).items())
+            totals = read_missing(self.context, before, counted)
+            return any(total.rows != before[name].rows for name, total in totals.items())
         return True

@@ -1,7 +1,7 @@
 """Sweeps a deployment: ends expired leases, moves checkpoints, removes expired rows, reports how far groups are behind.
 
-A subject is tended by ``sweep/subjects.py``, delayed work by ``sweep/delayed.py``. The memory of a process is only a
-hint: a new process looks at everything.
+``sweep/passes.py`` goes through the subjects, ``sweep/subjects.py`` tends one, ``sweep/delayed.py`` delayed work.
+The memory of a process is only a hint: a new process looks at everything.
 """
 
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.push.waking import start_overdue
 from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames
-from hourwheel.registry.subject_list import ListedSubject
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.settling.leases import Leases
+from hourwheel.sweep.batches import BatchSweep
 from hourwheel.sweep.decisions import MAINTENANCE_MS, GroupLag
 from hourwheel.sweep.delayed import DelayedWork
 from hourwheel.sweep.faults import SweepFaults
 from hourwheel.sweep.looks import SubjectLook, end_leases
 from hourwheel.sweep.memory import SweepMemory
-from hourwheel.sweep.position import StoredPosition, SweepPosition
+from hourwheel.sweep.passes import SweepPass
 from hourwheel.sweep.report import SweepReport, report_lags, report_left
 from hourwheel.sweep.retention import LogRetention
-from hourwheel.sweep.subjects import SubjectSweep
+from hourwheel.sweep.shares import WHOLE, Share, needed_shares, store_shares
 from hourwheel.times import within
 
 _SWEEP_MS = 45_000
@@ -49,39 +49,37 @@ class Sweeper:
         """Tends wheels, changes of delayed messages, and buckets."""
         return DelayedWork(self.context, self.leases.faults, self._memory)
 
-    def sweep(self) -> SweepReport:
-        """Makes one pass over the deployment and returns its counts. A faulty subject or log does not stop the pass.
-        Any number of sweeps may run at the same time."""
+    def sweep(self, share: Share = WHOLE) -> SweepReport:
+        """Makes one pass over the deployment, or one share of its subjects, and returns its counts. A faulty subject or
+        log does not stop the pass. Any number of sweeps may run at the same time."""
         delayed = self.delayed.tend()
-        report = self.sweep_subjects()
+        report = self.sweep_subjects(share)
         report.started_wheels, report.dropped_buckets = delayed.started_wheels, delayed.dropped_buckets
         report.left += delayed.left
         return report
 
-    def sweep_subjects(self) -> SweepReport:
-        """Makes a pass over all work that is not delayed, for less than a minute, and returns its counts. The next
-        sweep goes on with the subjects that are left."""
+    def sweep_subjects(self, share: Share = WHOLE) -> SweepReport:
+        """Makes a pass over all work that is not delayed, or that of a share of the subjects, for less than a minute,
+        and returns its counts. The next sweep of the share goes on with the subjects that are left."""
         began_ms = self.context.clock.now_ms()
         report, behind, deleted = SweepReport(), list[GroupLag](), RemovedNames()
         faults = SweepFaults(self.context, self.leases.faults)
-        retention = LogRetention(self.context, faults, self._memory)
+        retention = LogRetention.begun(self.context, faults, self._memory)
         looks = SubjectLook(self.registry, self.leases, self.opener, self._memory, faults, retention, report, behind)
-        with faults.whole("starting pushes"):
-            report.started_pushes += start_overdue(self.context, self.registry)
-        round_began_ms = self._subjects(SubjectSweep(looks, deleted), began_ms + _SWEEP_MS, report)
+        if share.is_first:
+            with faults.whole("starting pushes"):
+                report.started_pushes += start_overdue(self.context, self.registry)
+        position = SweepPass(BatchSweep(looks, deleted), share, began_ms + _SWEEP_MS).go_on()
         self.registry.on_deletion(deleted)
-        if self._due("orphans", MAINTENANCE_MS):
-            self._orphans(retention, faults)
+        if share.is_first:
+            self._once(share, position.busy, looks)
         retention.extend_further(began_ms + _SWEEP_MS)
-        with faults.whole("removing old idempotency keys"):
-            # Idempotency keys belong to no log: no trim mark passes them.
-            self.context.store.collect(Table.KEYS, self.context.clock.now_ms())
         with faults.whole("reporting lags"):
-            report_lags(self.context, behind)
+            report_lags(self.context, behind, tells_archive=share.is_first)
         report.left = len(faults.left)
         report_left(self.context, faults.left)
         # A round that takes several sweeps counts from its beginning, so that one that never ends shows.
-        taken_ms = self.context.clock.now_ms() - round_began_ms
+        taken_ms = self.context.clock.now_ms() - position.began_ms
         if taken_ms >= _LONG_MS or self._due("telling", _TOLD_MS):
             self.context.meter.record("SweepSeconds", taken_ms / 1_000, unit="Seconds")
         return report
@@ -101,41 +99,20 @@ class Sweeper:
             for log, subject in self.leases.active_logs(context.clock.now_ms())
         )
 
-    def _subjects(self, sweep: SubjectSweep, until_ms: int, report: SweepReport) -> int:
-        """Tends subjects from the stored position on until that time, one at least, and stores the position. Reports
-        whether the sweep came to the end of the subjects, or its time did. Returns when the round began."""
-        stored = StoredPosition(self.context, self._memory)
-        began = SweepPosition("", self.context.clock.now_ms())
-        with sweep.faults.whole("reading the position of the sweep"):
-            began = stored.load()
-        reached, listed = began, 0
-        with sweep.faults.whole("reading the subjects"):
-            # The list may be out of date: the next sweep finds what this one misses.
-            for number, entry in enumerate(self.registry.listed.entries(began.after, consistent=False), start=1):
-                self._tend(sweep, entry, stored, began)
-                listed, reached = number, SweepPosition(entry.name, began.began_ms)
-                if self.context.clock.now_ms() >= until_ms:
-                    report.is_cut_off = True
-                    break
-            else:
-                report.is_complete = True
-        with sweep.faults.whole("dividing the list of subjects"):
-            self.registry.listed.divide(listed)
-        with sweep.faults.whole("storing the position of the sweep"):
-            if report.is_complete:
-                stored.complete()
-            elif reached is began:
-                stored.forget()  # the list cannot be read from there on: the subjects before have their turn
-            else:
-                stored.stop(reached)
-        return began.began_ms
-
-    @staticmethod
-    def _tend(sweep: SubjectSweep, entry: ListedSubject, stored: StoredPosition, began: SweepPosition) -> None:
-        with sweep.faults.whole("storing how far the sweep is"):
-            stored.pass_on(entry.name, began.began_ms)
-        with sweep.faults.whole(f"sweeping subject {entry.name}"):
-            sweep.tend(entry)
+    def _once(self, share: Share, busy: int, looks: SubjectLook) -> None:
+        """Does what is done once for the deployment, by the sweep of the first share."""
+        faults = looks.faults
+        if self._due("orphans", MAINTENANCE_MS):
+            self._orphans(looks.retention, faults)
+        with faults.whole("removing old idempotency keys"):
+            # Idempotency keys belong to no log: no trim mark passes them.
+            self.context.store.collect(Table.KEYS, self.context.clock.now_ms())
+        with faults.whole("storing the number of shares"):
+            most, is_cut_off = self.context.settings.sweep_shares, looks.report.is_cut_off
+            needed = needed_shares(share, busy, is_cut_off=is_cut_off, most=most)
+            # Nothing is read while the shares are as many as are needed.
+            if needed != share.of and (is_cut_off or looks.report.is_complete):
+                store_shares(self.context, needed)
 
     def _orphans(self, retention: LogRetention, faults: SweepFaults) -> None:
         with faults.whole("reading the logs of orphans"):

@@ -1,12 +1,13 @@
-"""Function ``sweep``: sweeps all work of the deployment that is not delayed. The function ``delayed`` invokes it each
-minute."""
+"""Function ``sweep``: sweeps all work of the deployment that is not delayed, or that of one share of the subjects. The
+function ``delayed`` invokes it each minute, once for each share."""
 
 import msgspec
 
 from hourwheel.api.events import Event, Invocation, Response
 from hourwheel.deployment.deployment import Deployment
+from hourwheel.sweep.shares import share_of
 
 
 def sweep(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
-    report: Response = msgspec.to_builtins(deployment.sweeper.sweep_subjects())
+    report: Response = msgspec.to_builtins(deployment.sweeper.sweep_subjects(share_of(event)))
     return report

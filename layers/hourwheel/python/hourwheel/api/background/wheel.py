@@ -107,7 +107,7 @@ def _ordered(event: Event) -> tuple[str, int]:
 
 
 @dataclass
-class _BusyShare:
+class _WorkShare:
     """Measures which part of each minute a wheel works: it pauses less and less before its messages are late."""
 
     context: Context
@@ -130,7 +130,7 @@ class _BusyShare:
 
 
 def _flushing(context: Context, flush: Callable[[], None]) -> Pause:
-    step, busy = periodic_flush(context.clock, flush), _BusyShare(context, context.clock.now_ms())
+    step, busy = periodic_flush(context.clock, flush), _WorkShare(context, context.clock.now_ms())
 
     def pause(seconds: float) -> bool:
         busy.sleep(seconds)
