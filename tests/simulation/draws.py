@@ -404,4 +404,5 @@ def _draw(seed: int) -> Plan:
         moves=tuple(moves),
         quiet_days=quiet_days,
         empty_rows=rng.choice((1, 2, 500)),
+        shares=(1, 2, 4)[seed // 2 % 3],
     )

@@ -10,6 +10,7 @@ from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.messages import Message
 from hourwheel.model.pulls import PullRequest
 from hourwheel.retention.watermarks import archived_ms
+from hourwheel.sweep.shares import Share, shares_of
 from tests.simulation.actors import Actor
 from tests.simulation.couriers import target_of
 from tests.simulation.draws import FILTERS
@@ -20,12 +21,18 @@ _MOST_SWEEPS = 20  # far more than there are subjects
 
 
 def sweep_all(actor: Actor) -> None:
-    """Sweeps until one sweep comes to the end of the subjects."""
+    """Sweeps all shares in turn, each until one of its sweeps comes to the end of the subjects."""
+    left = shares_of(actor.world.plan.shares)
     for _ in range(_MOST_SWEEPS):
-        _, report = actor.ask("sweep", actor.deployment.sweeper.sweep)
-        if report is None or report.is_complete:
+        left = [share for share in left if not _completes(actor, share)]
+        if not left:
             return
     raise Violation("sweep", "no sweep comes to the end of the subjects")
+
+
+def _completes(actor: Actor, share: Share) -> bool:
+    _, report = actor.ask("sweep", partial(actor.deployment.sweeper.sweep, share))
+    return report is None or report.is_complete
 
 
 @dataclass
@@ -50,7 +57,9 @@ class SweepingActor(Actor):
         prompt = plan.delays is not None and plan.delays.prompt
         certain = {name: history.certain_changes() for name, history in buckets.items()} if prompt else {}
         began_at = self.world.calls
-        self.ask("sweep", self.deployment.sweeper.sweep)
+        number = self.rng.randint(1, plan.shares) if plan.shares > 1 else 1
+        for share in shares_of(number):
+            self.ask("sweep", partial(self.deployment.sweeper.sweep, share))
         for name, picks in certain.items():
             buckets[name].check_swept(picks, began_at)
 

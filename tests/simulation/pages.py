@@ -83,6 +83,7 @@ SMALL: dict[str, dict[str, int]] = {
     },
     "registry.broadcast": {"_PAGE": 1},
     "sweep.retention": {"_PAGE": 2},
+    "sweep.passes": {"_AT_ONCE": 2},
     "retention.watermarks": {"_PAGE": 2},
 }
 """Values by module and name. ``GET_MANY`` is lowered where a module divides its reads by it."""

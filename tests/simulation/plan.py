@@ -92,6 +92,8 @@ class Plan:
     alone_pulls: int = 3
     """The pulls after which a row grows for a steady consumer."""
     grows_ms: int = 2_000
+    shares: int = 1
+    """The largest number of shares among which sweeps divide the subjects. It changes from one sweep to the next."""
     has_spoilt_record: bool = False
     """The record of a subject cannot be decoded; it comes before all others."""
     large_bytes: int = 0

@@ -1,13 +1,17 @@
 """Plants bugs of the sweep as a whole: what one subject does to the others."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
+from zlib import crc32
 
-from hourwheel.model.subjects import Subject
 from hourwheel.registry.registry import Registry
+from hourwheel.registry.stored_records import SubjectRecords
+from hourwheel.sweep.faults import SweepFaults
 from hourwheel.sweep.position import StoredPosition, SweepPosition
+from hourwheel.sweep.shares import Share
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan
@@ -28,11 +32,36 @@ def _spoilt(plan: Plan) -> Plan:
 
 @planted(sharpen=_spoilt)
 def a_record_that_cannot_be_decoded_ends_the_sweep() -> Iterator[None]:
-    def all_subjects(self: Registry, after: str = "", *, unreadable: object = None, **how: Any) -> Iterator[Subject]:
-        return real(self, after, **how)
+    @contextmanager
+    def whole(self: SweepFaults, what: str) -> Iterator[None]:
+        with nullcontext() if what.startswith("reading the records") else real(self, what):
+            yield
 
-    real = Registry.all_subjects
-    with patch.object(Registry, "all_subjects", all_subjects):
+    def whole_subject(self: Registry, name: str, *, unreadable: object = None, **how: Any) -> SubjectRecords | None:
+        return records(self, name, **how)
+
+    real, records = SweepFaults.whole, Registry.whole_subject
+    with patch.object(SweepFaults, "whole", whole), patch.object(Registry, "whole_subject", whole_subject):
+        yield
+
+
+def _shared(plan: Plan) -> Plan:
+    """Sharpens a plan: two sweeps share the subjects, one each."""
+    return replace(_holes(plan), shares=2)
+
+
+@planted(sharpen=_shared)
+def a_share_leaves_out_a_subject() -> Iterator[None]:
+    def has(self: Share, subject: str) -> bool:
+        return self.of == 1 or crc32(subject.encode()) % (self.of + 1) == self.number
+
+    with patch.object(Share, "has", has):
+        yield
+
+
+@planted(sharpen=_shared)
+def a_share_goes_on_at_the_position_of_another() -> Iterator[None]:
+    with patch.object(Share, "name", ""), patch("hourwheel.sweep.sweep._SWEEP_MS", 0):
         yield
 
 
