@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from aws_lambda_powertools import Logger
@@ -19,6 +20,7 @@ from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.api.ack import ack
 from hourwheel.api.background.archive import archiving
+from hourwheel.api.background.delayed import tending
 from hourwheel.api.background.sweep import sweep
 from hourwheel.api.background.wheel import turning
 from hourwheel.api.boundary import Boundary
@@ -27,10 +29,11 @@ from hourwheel.api.meta import meta
 from hourwheel.api.produce import produce
 from hourwheel.api.pull import pull
 from hourwheel.api.router import Match, Router, make_event
-from hourwheel.aws.services import BRIEF_SECONDS, Environment
+from hourwheel.aws.services import BRIEF_SECONDS, THREADS, Environment
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.ports.machine import MeterUnit
+from hourwheel.sweep.subjects import SubjectSweep
 from infra.settings import Settings as Deployed
 from tests.load.lambdas import Handler, Invocation, Lambdas, TooManyRequests
 from tests.load.limits import spread, value
@@ -89,6 +92,7 @@ def _environment() -> Environment:
             "HOURWHEEL_WHEEL_FUNCTION": f"arn:aws:lambda:{account}:function:load-wheel",
             "HOURWHEEL_TIMER_GROUP": "load",
             "HOURWHEEL_TIMER_ROLE": "arn:aws:iam::123456789012:role/timers",
+            "HOURWHEEL_SWEEP_SHARES": str(_DEPLOYED.sweep_shares),
         }
     )
 
@@ -125,6 +129,8 @@ class SimulatedDeployment:
         self._router = Router()
         self.api = Quota("requests of the API", machine, conditions.requests, conditions.requests)
         self.log = io.StringIO()
+        self.tended: dict[str, list[float]] = {}
+        """The times at which sweeps tended each subject."""
         logging.getLogger("hourwheel").setLevel(logging.CRITICAL)
         self._add_functions()
         if conditions.sweeps:
@@ -133,6 +139,7 @@ class SimulatedDeployment:
     def _add_functions(self) -> None:
         for name, code in _HTTP.items():
             self.lambdas.add(name, partial(self._handler, code, http=True))
+        self.lambdas.add("delayed", lambda: self._handler(tending(partial(self.lambdas.start, "sweep"))))
         self.lambdas.add("sweep", lambda: self._handler(sweep))
         self.lambdas.add("wheel", lambda: self._handler(turning(_flush)))
         lake = CountedBlobs(Billed())
@@ -147,6 +154,7 @@ class SimulatedDeployment:
                 brief_store=RetryingStore(
                     self.store, machine, self.ids, meter=self.metrics, budget_seconds=BRIEF_SECONDS
                 ),
+                threads=THREADS,
                 blobs=self.blobs,
                 clock=machine,
                 ids=self.ids,
@@ -169,7 +177,7 @@ class SimulatedDeployment:
         return handler
 
     def _sweep(self) -> None:
-        self.lambdas.start("sweep", {})
+        self.lambdas.start("delayed", {})
         self.machine.at(self.machine.now + _SWEEP_SECONDS * 1_000, self._sweep)
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -194,4 +202,15 @@ class SimulatedDeployment:
         return [self.api, self.scheduler.creations, *self.lambdas.quotas]
 
     def run(self, seconds: float) -> None:
-        self.machine.run(seconds)
+        with patch.object(SubjectSweep, "prepare", self._prepare):
+            self.machine.run(seconds)
+
+    @property
+    def _prepare(self) -> Callable[[SubjectSweep], None]:
+        real = SubjectSweep.prepare
+
+        def prepare(sweep: SubjectSweep) -> None:
+            self.tended.setdefault(sweep.entry.name, []).append(self.machine.now)
+            real(sweep)
+
+        return prepare

@@ -11,7 +11,7 @@ from bench.cost.deployment import HTTP_MEMORY_MB, MEMORY_MB, TIMEOUT_SECONDS
 from bench.cost.prices import Usage
 from hourwheel.errors import HourwheelError
 from tests.load.limits import value
-from tests.load.machine import Machine, Task
+from tests.load.machine import Core, Machine, Task
 from tests.load.quotas import Executions, Quota
 
 Handler = Callable[[Any, "Invocation"], Any]
@@ -95,7 +95,8 @@ class Lambdas:
             raise TooManyRequests(name)
         task, began, handler = self.machine.current, self.machine.now, None
         assert task is not None
-        before, task.call_ms = task.call_ms, self._cpu_ms(function, "CPU of a store call")
+        before, task.core = task.core, Core()
+        task.core.call_ms = self._cpu_ms(function, "CPU of a store call")
         try:
             handler, wait_ms = self._process(function)
             self.invocations[name] += 1
@@ -105,7 +106,7 @@ class Lambdas:
             self.machine.wait(wait_ms + self._cpu_ms(function, "CPU of an invocation"))
             return handler(event, invocation)
         finally:
-            task.call_ms = before
+            task.core = before
             self.executions.gives_back()
             if handler is not None:
                 self._bill(function, self.machine.now - began)

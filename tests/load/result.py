@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bench.cost.prices import MILLION, dollars, scaled
 from hourwheel.ports.storage import Table
@@ -10,6 +11,7 @@ from tests.load.deployment import SimulatedDeployment
 from tests.load.throughput import READ, WRITE
 
 _SHOWN = 3
+_LAST_MS = 240_000
 
 
 def quantile(values: Sequence[float], part: float) -> float:
@@ -56,6 +58,8 @@ def result_of(deployment: SimulatedDeployment, samples: Samples, began: float) -
         "wheels failed": float(sum(n for (name, _), n in deployment.lambdas.failed.items() if name == "wheel")),
         "sweeps failed": float(sum(n for (name, _), n in deployment.lambdas.failed.items() if name == "sweep")),
         "longest sweep s": max(deployment.lambdas.seconds.get("sweep", [0.0])),
+        "longest delayed work s": max(deployment.lambdas.seconds.get("delayed", [0.0])),
+        "untended at most s": _untended(deployment),
         "busiest key of meta": max(
             (
                 limit.share(deployment.machine.now)
@@ -67,6 +71,14 @@ def result_of(deployment: SimulatedDeployment, samples: Samples, began: float) -
         "dollars a month": dollars(scaled(deployment.usage, 730 * 3_600 / seconds)),
     }
     return Result(numbers | _times(samples) | _of_a_message(deployment, received), _saturated(deployment, began))
+
+
+def _untended(deployment: SimulatedDeployment) -> float:
+    """Returns the longest time between two sweeps of one subject, in seconds, within the last minutes of the run."""
+    end = deployment.machine.now
+    begin = end - _LAST_MS
+    times = ([begin, *(at for at in tended if at > begin), end] for tended in deployment.tended.values())
+    return max((later - earlier for subject in times for earlier, later in pairwise(subject)), default=0.0) / 1_000
 
 
 def _times(samples: Samples) -> dict[str, float]:

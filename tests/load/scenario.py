@@ -8,6 +8,7 @@ from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.messages import NewMessage
 from tests.load.actors import Samples, Traffic
 from tests.load.deployment import DEFAULTS, Conditions, SimulatedDeployment
+from tests.load.machine import threads_of
 from tests.load.result import Result, result_of
 from tests.simulation.world import uncollected
 
@@ -93,9 +94,10 @@ def play(scenario: Scenario) -> Played:
     began = time.process_time()
     with uncollected():
         stage = Stage(SimulatedDeployment(scenario.conditions))
-        scenario.play(stage)
-        begins = stage.deployment.machine.now
-        stage.deployment.run(scenario.seconds)
-        result = result_of(stage.deployment, stage.samples, begins)
-        stage.deployment.machine.end_all()
+        with threads_of(stage.deployment.machine):
+            scenario.play(stage)
+            begins = stage.deployment.machine.now
+            stage.deployment.run(scenario.seconds)
+            result = result_of(stage.deployment, stage.samples, begins)
+            stage.deployment.machine.end_all()
     return Played(scenario, result, time.process_time() - began)

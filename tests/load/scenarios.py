@@ -115,7 +115,6 @@ def _swept(stage: Stage, *, subjects: int, groups: int) -> None:
         stage.fill(subject, batches=1, batch=1)
         for group in range(groups):
             stage.library.pull(subject, f"g{group}", PullRequest(consumer="c", max_messages=1))
-    stage.deployment.lambdas.start("sweep", {})
 
 
 def _quota(stage: Stage) -> None:
@@ -154,17 +153,26 @@ def _named_hot(factor: int) -> Scenario:
     )
 
 
-def _named_sweep(subjects: int, *, holds: tuple[Bound, ...] = (), aims: tuple[Bound, ...] = ()) -> Scenario:
+def _named_sweep(subjects: int) -> Scenario:
     return Scenario(
         name=f"sweep-{subjects}",
-        says=f"one sweep over {subjects:,} subjects of 3 groups, each busy",
+        says=f"sweeps of {subjects:,} subjects of 3 groups, each busy, on the defaults",
         play=partial(_swept, subjects=subjects, groups=3),
-        seconds=330,
-        conditions=_STORE_ALONE,
-        holds=holds,
-        aims=aims,
-        numbers=("longest sweep s", "sweeps failed"),
-        quick=subjects <= 200,
+        seconds=1_500,
+        holds=(
+            Bound("longest sweep s", most=45),
+            Bound("longest delayed work s", most=5),
+            Bound("untended at most s", most=90),
+            Bound("sweeps failed", most=0),
+        ),
+        numbers=(
+            "longest sweep s",
+            "longest delayed work s",
+            "untended at most s",
+            "sweeps failed",
+            "executions at most",
+        ),
+        quick=subjects <= 1_200,
     )
 
 
@@ -277,8 +285,7 @@ CROWDS = (
     _named_claims(8, 8, holds=(Bound("messages a second", least=100), Bound("pull units a message", most=2))),
     _named_claims(32, 8, holds=(Bound("messages a second", least=370), Bound("lost puts", most=0.25))),
     _named_claims(64, 8, holds=(Bound("messages a second", least=590), Bound("lost puts", most=0.55))),
-    _named_sweep(200, holds=(Bound("longest sweep s", most=45), Bound("sweeps failed", most=0))),
-    _named_sweep(1_200, aims=(Bound("longest sweep s", most=45),)),
+    *map(_named_sweep, (200, 1_200, 10_000)),
     Scenario(
         name="quota",
         says="a table of which others use one and a half times its quota",

@@ -183,9 +183,8 @@ class MeteredStore:
             raise Throttled(f"{kind} of {table} {partition}")
 
     def _late(self) -> None:
-        task = self._machine.current
-        if task is not None:
-            self._machine.wait(self._machine.rng.lognormvariate(*_LATENCY) + task.call_ms)
+        if self._machine.current is not None:
+            self._machine.wait_for_call(self._machine.rng.lognormvariate(*_LATENCY))
 
     def _use(self, name: str, table: str, partition: str, kind: str, units: float) -> None:
         if self._machine.current is None:
