@@ -58,6 +58,14 @@ class WheelOwner(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         """The first start of the wheel after the owner has left."""
         return min(self.wakes_ms, self.minute_ms or self.wakes_ms)
 
+    def starts_by(self, need_ms: int, now_ms: int) -> bool:
+        """Returns whether a wheel is to start by that time, or has just started, after the owner has left."""
+        return now_ms - _RECENT_MS < self.wakes_ms <= need_ms
+
+    def coarsely_starts_by(self, need_ms: int, now_ms: int) -> bool:
+        """Returns whether a start that is to come, and may come a minute late, comes by that time nevertheless."""
+        return now_ms < self.minute_ms <= need_ms - COARSE_MS
+
     def alive(self, now_ms: int) -> bool:
         # A lease of hours comes from a clock that was set back since.
         return now_ms < self.until_ms <= now_ms + 4 * LEASE_MS
@@ -143,19 +151,19 @@ def planned_start(
     if owner is None:
         # Nothing else needs a wheel before the end of the bucket, at which the sweeper closes it.
         owner = WheelOwner(owner="", until_ms=0, wakes_ms=bucket.end_ms)
-    elif owner.alive(now_ms):
+    if owner.alive(now_ms):
         return None
-    elif not owner.left:
+    if not owner.left:
         return START_NOW
     # No wheel starts at the end of a bucket: the record says so where nothing else needs one.
-    if now_ms - _RECENT_MS < owner.wakes_ms <= need_ms and owner.wakes_ms != bucket.end_ms:
+    if owner.starts_by(need_ms, now_ms) and owner.wakes_ms != bucket.end_ms:
         return None
     if minute:
         # A coarse start that was ordered clears its time when it comes; if it is lost, the sweeper sees the time.
         if 0 < owner.minute_ms <= need_ms:
             return None
         return _left_with(wakes_ms=owner.wakes_ms, minute_ms=need_ms)
-    if owner.minute_ms and owner.minute_ms + COARSE_MS <= need_ms and now_ms < owner.minute_ms:
+    if owner.coarsely_starts_by(need_ms, now_ms):
         return None
     # An overdue start stays as it is: the record must not hide it from the sweeper.
     overdue = owner.wakes_ms <= now_ms
@@ -180,26 +188,33 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
     record = owner_record(context, bucket)
     current = record.load()
     for _ in range(_RACES):
-        owner = value_of(current)
-        wakes_ms = max(due_ms - LEAD_MS, now_ms)
-        if owner is None:
-            if bucket.start_ms - LEAD_MS <= now_ms:
-                wakes_ms = now_ms  # the timer of the bucket may be lost, and other messages wait for the wheel
-        elif owner.alive(now_ms) or (owner.left and now_ms - _RECENT_MS < owner.wakes_ms <= wakes_ms):
-            return None
-        elif not owner.left:
-            return now_ms  # the owner died: its lease is over, and it has not left
-        elif owner.wakes_ms <= now_ms:
-            wakes_ms = now_ms  # the wheel is overdue: the record must not hide that
-        # The record then reads as that of an owner that left: no wheel is replaced by it, as its lease is over.
-        # It keeps a coarse start, which was ordered while timers were precise and may be lost.
-        minute_ms = 0 if owner is None else owner.minute_ms
-        announcement = WheelOwner(owner="", until_ms=0, wakes_ms=wakes_ms, minute_ms=minute_ms)
+        announcement = _announcement(value_of(current), bucket, max(due_ms - LEAD_MS, now_ms), now_ms)
+        if announcement is None or announcement is START_NOW:
+            return None if announcement is None else now_ms
         stored, current = record.swap(token_of(current), announcement)
         # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
         if stored:
-            return wakes_ms
+            return announcement.wakes_ms
     return now_ms
+
+
+def _announcement(owner: WheelOwner | None, bucket: Bucket, need_ms: int, now_ms: int) -> WheelOwner | None:
+    """Decides, where timers are not precise, what a caller records that needs the wheel at ``need_ms``. Returns None,
+    ``START_NOW`` or a record as ``planned_start`` does."""
+    if owner is None:
+        # The timer of a bucket that has begun may be lost, and other messages wait for the wheel.
+        has_begun = bucket.start_ms - LEAD_MS <= now_ms
+        return _left_with(wakes_ms=now_ms if has_begun else need_ms, minute_ms=0)
+    if owner.alive(now_ms):
+        return None
+    if not owner.left:
+        return START_NOW
+    if owner.starts_by(need_ms, now_ms):
+        return None
+    # An overdue start stays as it is: the record must not hide it from the sweeper. So does a coarse start, which was
+    # ordered while timers were precise and may be lost.
+    overdue = owner.wakes_ms <= now_ms
+    return _left_with(wakes_ms=now_ms if overdue else need_ms, minute_ms=owner.minute_ms)
 
 
 def lacks_wheel(owner: WheelOwner | None, bucket: Bucket, now_ms: int) -> bool:
