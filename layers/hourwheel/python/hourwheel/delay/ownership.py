@@ -42,6 +42,11 @@ class Dispatched(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     at_ms: int
     transfers: tuple[Transfer, ...] = ()
 
+    @property
+    def picks(self) -> set[tuple[int, int]]:
+        """The messages that the transfers name, as (row, index)."""
+        return {pick for transfer in self.transfers for pick in transfer.picks}
+
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Dispatched)
@@ -88,7 +93,7 @@ class DispatchLog:
         """Returns the messages, as (row, index), that the first ``most_rows`` rows of this time or later name, and
         whether there are no more rows."""
         rows = list(islice(self.rows(self._first_since(at_ms)), most_rows))
-        picks = {pick for _, row in rows for transfer in row.transfers for pick in transfer.picks}
+        picks = {pick for _, row in rows for pick in row.picks}
         return picks, len(rows) < most_rows
 
     def _first_since(self, at_ms: int) -> int:

@@ -51,6 +51,10 @@ class DueTimes(msgspec.Struct, array_like=True, frozen=True, tag=1):
         """Returns when the message at this index is due."""
         return self.first_ms + (self.after_ms[index] if self.after_ms else 0)
 
+    def is_for(self, subject: tuple[str, int] | None) -> bool:
+        """Returns whether the messages go to the queues of the subject (name and generation; None: of any)."""
+        return self.member is None and subject in (None, (self.subject, self.generation))
+
     def only(self, indexes: Iterable[int]) -> Self:
         """Returns the entry for only the messages at these indexes."""
         if not self.after_ms:

@@ -207,25 +207,35 @@ class DelayedList:
 
     def _fill(self, start: _PagePosition | None) -> _PagePosition | None:
         """Adds messages until the page is full; returns where the next one begins."""
-        first_ms, _ = self._span
-        first_ms = first_ms if start is None else max(first_ms, start.bucket.start_ms)
-        looked = 0
-        for bucket, record in buckets(self.context, from_ms=first_ms, before_ms=self.request.until_ms):
-            if start is not None and bucket < start.bucket:
-                continue
-            position: _PagePosition | None = (
-                start if start is not None and bucket == start.bucket else _PagePosition(bucket)
-            )
+        for looked, (position, closed) in enumerate(self._positions(start)):
             if looked >= _BUCKETS and self._may_end:
                 return position
-            looked += 1
-            while position is not None:
-                # A stretch that is begun is read to its end, so that pages agree on where it ends.
-                if self._is_over and not position.end_row:
-                    return position
-                position, is_full = self._add_stretch(position, closed=record.closed_ms != 0)
-                if is_full:
-                    return position
+            following = self._add_bucket(position, closed=closed)
+            if following is not None:
+                return following
+        return None
+
+    def _positions(self, start: _PagePosition | None) -> Iterator[tuple[_PagePosition, bool]]:
+        """Yields where the page begins in each bucket from ``start`` on, and whether the bucket is closed."""
+        first_ms, _ = self._span
+        first_ms = first_ms if start is None else max(first_ms, start.bucket.start_ms)
+        for bucket, record in buckets(self.context, from_ms=first_ms, before_ms=self.request.until_ms):
+            if start is not None and bucket == start.bucket:
+                yield start, record.closed_ms != 0
+            elif start is None or bucket > start.bucket:
+                yield _PagePosition(bucket), record.closed_ms != 0
+
+    def _add_bucket(self, start: _PagePosition, *, closed: bool) -> _PagePosition | None:
+        """Adds the messages of a bucket from a position on. Returns where the next page begins; None if this one goes
+        on behind the bucket."""
+        position: _PagePosition | None = start
+        while position is not None:
+            # A stretch that is begun is read to its end, so that pages agree on where it ends.
+            if self._is_over and not position.end_row:
+                return position
+            position, is_full = self._add_stretch(position, closed=closed)
+            if is_full:
+                return position
         return None
 
     @property
@@ -339,9 +349,7 @@ def _due_times(row: Row, subject: Address | None) -> DueTimes | None:
         entry = decode_entry(row.meta) if row.meta and not row.filler else None
     except Corrupt:
         return None  # the wheel reports the damage
-    if not isinstance(entry, DueTimes) or entry.member is not None:
-        return None
-    return entry if subject in (None, (entry.subject, entry.generation)) else None
+    return entry if isinstance(entry, DueTimes) and entry.is_for(subject) else None
 
 
 def _digest(secret: bytes, name: str, text: str) -> str:

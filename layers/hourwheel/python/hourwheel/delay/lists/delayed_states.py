@@ -1,6 +1,6 @@
 """Tells the states of many delayed messages of one bucket, with few reads."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from hourwheel.buckets.buckets import Bucket
@@ -39,26 +39,33 @@ def states_of(
     # The changes are read first: a message that is moved afterwards is still in neither log of its old bucket.
     picks = [(message.row_no, message.index) for message in messages]
     changes = PendingChanges(context).of_many(bucket, picks)
+    unchanged = _states_in_closed(changes, picks) if closed else _states_in_open(context, bucket, messages)
+    return [_decided(changes.get(pick)) or state for pick, state in zip(picks, unchanged, strict=True)]
+
+
+def _states_in_closed(
+    changes: Mapping[tuple[int, int], PendingChange], picks: Sequence[tuple[int, int]]
+) -> list[DelayedState | None]:
+    # Every message of a closed bucket was handed over, or an undecided cancel kept it back.
+    return [None if pick in changes else "dispatched" for pick in picks]
+
+
+def _states_in_open(context: Context, bucket: Bucket, messages: Sequence[DueMessage]) -> list[DelayedState | None]:
+    """Returns the states that messages of an open bucket have, unless they are changed."""
     dispatches = DispatchLog(context, bucket)
     # The clock may have been set back since messages were handed over.
-    now_ms = context.clock.now_ms() if closed else max(context.clock.now_ms(), dispatches.last_ms())
-    due = [message for message in messages if message.due_ms <= now_ms]
-    sent: set[tuple[int, int]] = set()
-    certain = True
-    if due and not closed:
-        since_ms = min(message.due_ms for message in due)
-        sent, certain = dispatches.picks_since(since_ms, _DISPATCH_ROWS)
-    states: list[DelayedState | None] = []
-    for message, pick in zip(messages, picks, strict=True):
-        change = changes.get(pick)
-        unchanged: DelayedState | None = "waiting"
-        if closed:
-            # Every message of a closed bucket was handed over, or an undecided cancel kept it back.
-            unchanged = "dispatched" if change is None else None
-        elif message.due_ms <= now_ms:
-            unchanged = "dispatched" if pick in sent else "waiting" if certain else None
-        states.append(_decided(change) or unchanged)
-    return states
+    now_ms = max(context.clock.now_ms(), dispatches.last_ms())
+    dues = [message.due_ms for message in messages if message.due_ms <= now_ms]
+    sent, certain = dispatches.picks_since(min(dues), _DISPATCH_ROWS) if dues else (set[tuple[int, int]](), True)
+
+    def state_of(message: DueMessage) -> DelayedState | None:
+        if message.due_ms > now_ms:
+            return "waiting"
+        if (message.row_no, message.index) in sent:
+            return "dispatched"
+        return "waiting" if certain else None
+
+    return [state_of(message) for message in messages]
 
 
 def _decided(change: PendingChange | None) -> DelayedState | None:

@@ -50,15 +50,15 @@ def _waiting(context: Context, bucket: Bucket, subject: tuple[str, int] | None) 
     """Returns when the messages of the bucket are due that are neither handed over nor cancelled, and whether all rows
     were read."""
     dispatched = list(islice(DispatchLog(context, bucket).rows(), _ROWS))
-    done = {pick for _, row in dispatched for transfer in row.transfers for pick in transfer.picks}
-    dues: list[tuple[int, int, int]] = []
+    done = {pick for _, row in dispatched for pick in row.picks}
+    dues: dict[tuple[int, int], int] = {}
     rows = 0
     for row_no, row in islice(context.log(bucket.log).rows(0), _ROWS):
         rows += 1
         entry = readable_entry(row.meta)
         if isinstance(entry, CancelMarker):
             done.add((entry.row_no, entry.index))
-        elif entry is not None and entry.member is None and subject in (None, (entry.subject, entry.generation)):
-            dues += [(row_no, index, entry.due_ms(index)) for index in range(row.count)]
-    waiting = [due_ms for row_no, index, due_ms in dues if (row_no, index) not in done]
+        elif entry is not None and entry.is_for(subject):
+            dues |= {(row_no, index): entry.due_ms(index) for index in range(row.count)}
+    waiting = [due_ms for pick, due_ms in dues.items() if pick not in done]
     return waiting, max(rows, len(dispatched)) < _ROWS

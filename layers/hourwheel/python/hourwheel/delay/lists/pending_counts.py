@@ -176,6 +176,13 @@ class PendingCounts:
     def _catch_up(self, context: Context, bucket: Bucket, tally: _Tally, *, most_rows: int = sys.maxsize) -> bool:
         """Reads the rows that the logs of the bucket got since the last look, but only ``most_rows`` of the schedule
         log. Returns whether it has read all."""
+        if self._read_scheduled(context, bucket, tally, most_rows) == most_rows:
+            return False  # the dispatch log may name rows that are not read yet
+        self._read_dispatched(context, bucket, tally)
+        return True
+
+    def _read_scheduled(self, context: Context, bucket: Bucket, tally: _Tally, most_rows: int) -> int:
+        """Reads rows of the schedule log, and returns how many."""
         read = 0
         for row_no, row in islice(context.log(bucket.log).rows(tally.next_row), most_rows):
             tally.next_row, read = row_no + 1, read + 1
@@ -188,18 +195,18 @@ class PendingCounts:
             elif isinstance(entry, CancelMarker) and (entry.row_no, entry.index) not in tally.cancelled:
                 tally.cancelled.add((entry.row_no, entry.index))
                 self._discount(tally, entry.row_no)
-        if read == most_rows:
-            return False  # the dispatch log may name rows that are not read yet
+        return read
+
+    def _read_dispatched(self, context: Context, bucket: Bucket, tally: _Tally) -> None:
         for row_no, dispatched in DispatchLog(context, bucket).rows(tally.next_dispatch_row):
             tally.next_dispatch_row = row_no + 1
             if not dispatched.transfers:
                 continue
             # A transfer that has to be reserved again is named a second time, in the following row.
-            named = frozenset(pick for transfer in dispatched.transfers for pick in transfer.picks)
+            named = frozenset(dispatched.picks)
             for pick in named - tally.named - tally.cancelled:
                 self._discount(tally, pick[0])
             tally.named = named
-        return True
 
     def _discount(self, tally: _Tally, row_no: int) -> None:
         address = tally.addresses.get(row_no)
