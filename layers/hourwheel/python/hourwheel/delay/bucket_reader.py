@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
 from hourwheel.delay.outgoing_batches import DAMAGED
-from hourwheel.delay.ownership import DispatchLog, Ownership
+from hourwheel.delay.ownership import Dispatched, DispatchLog, Ownership
 from hourwheel.delay.timing import pack
 from hourwheel.delay.waiting_messages import WaitingMessages
 from hourwheel.errors import Corrupt
@@ -53,21 +53,24 @@ class BucketReader:
         fresh = array("q")
         for row_no, dispatched in self._dispatched.rows(self.next_dispatch_row):
             self.next_dispatch_row, self.last_ms = row_no + 1, dispatched.at_ms
-            # While a log is out of reach, each row names the open transfers of the row before it again.
-            before = {transfer.token for transfer in self.unfinished}
-            if dispatched.transfers:
-                self.unfinished = dispatched.transfers
+            for transfer in self._newly_named(dispatched):
+                fresh.extend(pack(*pick) for pick in transfer.picks)
             # Publishes no row: the former owner is not fenced off, and may still miss the rows read here.
             self.renew_if_due(0)
-            for transfer in dispatched.transfers:
-                self.has_unreadable = self.has_unreadable or transfer.kind == DAMAGED
-                if transfer.token not in before:
-                    fresh.extend(pack(row_no, index) for row_no, index in transfer.picks)
         if not self._is_new:
             for packed in fresh:
                 self.waiting.discard(packed)
         elif fresh:
             self._handed_over = array("q", sorted([*self._handed_over, *fresh]))
+
+    def _newly_named(self, dispatched: Dispatched) -> list[Transfer]:
+        """Notes the transfers of a dispatch row. Returns those that the row before did not name: while a log is out of
+        reach, each row names its open transfers again."""
+        before = {transfer.token for transfer in self.unfinished}
+        self.unfinished = dispatched.transfers or self.unfinished
+        damaged = any(transfer.kind == DAMAGED for transfer in dispatched.transfers)
+        self.has_unreadable = self.has_unreadable or damaged
+        return [transfer for transfer in dispatched.transfers if transfer.token not in before]
 
     def read(self) -> None:
         """Reads the schedule log to its end."""

@@ -105,11 +105,7 @@ class Dispatcher:
         if not self.held.open:
             return
         until_ms = self.context.clock.now_ms() + _OPEN_MS
-        groups: dict[str, list[Transfer]] = {}
-        for transfer in self.held.open:
-            groups.setdefault(paused_with(transfer.log), []).append(transfer)
-        paused = [group for group in groups.values() if self.held.pauses.holds(group[0].log)]
-        others = [group for group in groups.values() if group not in paused]
+        paused, others = self.held.open_groups()
         step = _Step()
         while others:
             tried, others = others[: self.context.threads], others[self.context.threads :]

@@ -88,6 +88,14 @@ class HeldBatches:
         if row.large_batch is not None:
             self.rows[transfer.token] = row
 
+    def open_groups(self) -> tuple[list[list[Transfer]], list[list[Transfer]]]:
+        """Returns the open transfers in groups, each of those that pause together: the paused ones, and the others."""
+        groups: dict[str, list[Transfer]] = {}
+        for transfer in self.open:
+            groups.setdefault(paused_with(transfer.log), []).append(transfer)
+        paused = [group for group in groups.values() if self.pauses.holds(group[0].log)]
+        return paused, [group for group in groups.values() if group not in paused]
+
     def keep_open(self, transfers: list[Transfer]) -> None:
         """Notes which transfers are still open."""
         self.open = transfers

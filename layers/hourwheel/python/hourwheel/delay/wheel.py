@@ -28,6 +28,7 @@ from hourwheel.delay.wheel_steps import (
     PREPARE_MS,
     RELAY_MS,
     SETTLED_MS,
+    NextStarts,
     WheelState,
     WheelStep,
     may_sleep,
@@ -334,14 +335,17 @@ class Wheel:
                 return None
         if wait_ms <= rest_ms and not (only_closes and drained):
             return None
-        if starts.minute_ms:
-            order_timer(self.context, starts.minute_ms, self.bucket, minute=True)
-        if starts.wakes_ms < self.bucket.end_ms:
-            order_timer(self.context, starts.wakes_ms, self.bucket)
+        self._order(starts)
         self._ownership.leave(
             self._reader.next_row, wakes_ms=starts.wakes_ms, minute_ms=starts.minute_ms, drained=drained
         )
         return self._look_behind()
+
+    def _order(self, starts: NextStarts) -> None:
+        if starts.minute_ms:
+            order_timer(self.context, starts.minute_ms, self.bucket, minute=True)
+        if starts.wakes_ms < self.bucket.end_ms:
+            order_timer(self.context, starts.wakes_ms, self.bucket)
 
     def _look_behind(self) -> WheelEnd:
         """Orders another wheel at once if a row was given out that this one, which has left, has not read."""
