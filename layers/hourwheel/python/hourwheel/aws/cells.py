@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from hourwheel.cells.cell_marks import CellMark, check_mark, claim, home_id
-from hourwheel.cells.cell_storage import OUT_OF_REACH, unavailable
-from hourwheel.errors import CellUnavailable
+from hourwheel.cells.cell_storage import OUT_OF_REACH, not_opened, unavailable
 from hourwheel.model.route_records import CellKind
 from hourwheel.ports.machine import Clock, Ids
 from hourwheel.ports.storage import CellStorage, Store
@@ -79,10 +78,7 @@ class AwsCells:
     def _open(self, cell: str) -> CellStorage:
         location = self._locations.get(cell)
         if location is None:
-            raise CellUnavailable(
-                f"this deployment knows no cell {cell}: name its storage in the setting hourwheel:cells, and deploy",
-                is_lasting=True,
-            )
+            raise not_opened(cell, "name its storage in the setting hourwheel:cells, and deploy")
         return self._open_storage(location)
 
     def _mark(self, cell: str) -> CellMark:

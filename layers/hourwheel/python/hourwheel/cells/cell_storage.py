@@ -200,5 +200,15 @@ def unavailable(cell: str, error: Unavailable | Broken) -> CellUnavailable:
     return CellUnavailable(f"the storage of cell {cell} {how}", is_logged=True)
 
 
+def not_opened(cell: str, advice: str) -> CellUnavailable:
+    """Returns the error about a cell that this process does not open: no repetition helps before it does."""
+    return CellUnavailable(f"cell {cell} is not opened here: {advice}", is_lasting=True)
+
+
+def nearly_full(cell: str) -> CellFull:
+    """Returns the error about a cell whose volume keeps the space that it has left."""
+    return CellFull(f"the volume of cell {cell} is nearly full")
+
+
 class _Guarded:
     """Has the calls of another object as its own; their errors name the cell."""

@@ -33,9 +33,8 @@ from hourwheel.logs.rows import Row
 from hourwheel.logs.suspects import with_suspects
 from hourwheel.logs.tags import with_tags
 from hourwheel.model.log_names import HOME, shared_name
-from hourwheel.reach.outages import outage_of, unless_given_up
+from hourwheel.reach.outages import check_serving, outage_of, unless_given_up
 from hourwheel.reach.pauses import paused_with
-from hourwheel.reach.storages import check_serving
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 

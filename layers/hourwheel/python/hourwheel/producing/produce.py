@@ -24,8 +24,7 @@ from hourwheel.producing.stored_batches import (
     StoredBatch,
     partly_stored,
 )
-from hourwheel.reach.outages import after_outage
-from hourwheel.reach.storages import check_serving
+from hourwheel.reach.outages import after_outage, check_serving
 from hourwheel.registry.registry import Registry
 
 _TRIES = 5  # each needs a queue that moves, or is deleted, between its look-up and the reservation: rare even once

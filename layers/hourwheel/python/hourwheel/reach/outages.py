@@ -11,8 +11,8 @@ from typing import NoReturn, TypeVar
 
 from hourwheel.context import Context
 from hourwheel.errors import CellUnavailable, HourwheelError
-from hourwheel.model.log_names import cell_of
-from hourwheel.reach.storages import at_home, was_given_up
+from hourwheel.model.log_names import HOME, cell_of
+from hourwheel.reach.storages import at_home, stored_cell, was_given_up
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -56,6 +56,18 @@ def unless_given_up(context: Context, log: str, work: Callable[[], T], otherwise
         if was_given_up(context, log):
             return otherwise
         raise
+
+
+def check_serving(context: Context, logs: Iterable[str]) -> None:
+    """Raises ``CellUnavailable`` if one of these logs is in a cell that is off line or was given up. A caller has to
+    know this after it has stored rows and before it says so: a row that is stored once its cell is off line may be lost
+    (docs/decisions/0058). One strongly consistent read for each cell; none for the home cell."""
+    if context.cells is None:
+        return
+    for cell in {cell_of(log) for log in logs} - {HOME}:
+        record = stored_cell(context, cell)
+        if record is not None and not record.serves:
+            raise CellUnavailable(f"cell {cell} is offline, and what was sent to it may be lost")
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 from hourwheel.context import Context, record_of_cell
-from hourwheel.errors import CellUnavailable
 from hourwheel.logs.cas import value_of
 from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.model.routes import CellRecord
@@ -50,18 +49,6 @@ def holds_no_lease(context: Context, log: str) -> bool:
     empty one. One read."""
     record = stored_cell(context, cell_of(log))
     return record is not None and (record.removed or record.lost_ms > 0)
-
-
-def check_serving(context: Context, logs: Iterable[str]) -> None:
-    """Raises ``CellUnavailable`` if one of these logs is in a cell that is off line or was given up. A caller has to
-    know this after it has stored rows and before it says so: a row that is stored once its cell is off line may be lost
-    (docs/decisions/0058). One strongly consistent read for each cell; none for the home cell."""
-    if context.cells is None:
-        return
-    for cell in {cell_of(log) for log in logs} - {HOME}:
-        record = stored_cell(context, cell)
-        if record is not None and not record.serves:
-            raise CellUnavailable(f"cell {cell} is offline, and what was sent to it may be lost")
 
 
 def check_reserves(context: Context, logs: Iterable[str]) -> None:

@@ -21,8 +21,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from hourwheel.cells.cell_storage import not_opened
 from hourwheel.embedded.directories.ownership import check_directory
-from hourwheel.errors import Broken, CellUnavailable, Corrupt, DataVersion
+from hourwheel.errors import Broken, Corrupt, DataVersion
 from hourwheel.model.route_records import CellKind
 from hourwheel.ports.storage import CellStorage
 
@@ -203,8 +204,7 @@ class DirectoryCells:
     def storage(self, cell: str) -> CellStorage:
         storage = self._storages.get(cell)
         if storage is None:
-            detail = f"cell {cell} is not opened here: {self._remedy} --cell {cell}=DIRECTORY"
-            raise CellUnavailable(detail, is_lasting=True)
+            raise not_opened(cell, f"{self._remedy} --cell {cell}=DIRECTORY")
         return storage
 
     def location(self, cell: str) -> str | None:

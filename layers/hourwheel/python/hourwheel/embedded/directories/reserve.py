@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from hourwheel.errors import Broken, CellFull, StorageFull
+from hourwheel.cells.cell_storage import nearly_full
+from hourwheel.errors import Broken, StorageFull
 from hourwheel.model.log_names import HOME
 from hourwheel.ports.storage import VolumeSpace
 
@@ -145,7 +146,7 @@ class Reserves:
             return
         if cell == HOME:
             raise StorageFull(f"less than {self.size // MEGABYTE} MB are left, which are kept to drain the queues")
-        raise CellFull(f"the volume of cell {cell} is nearly full")
+        raise nearly_full(cell)
 
     def volumes(self) -> list[VolumeSpace]:
         """Returns the space of each volume that can be read."""
