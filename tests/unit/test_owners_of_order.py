@@ -34,11 +34,6 @@ ORDERED = frozenset(
         "registry/registry.py",
         "sweep/erasure.py",  # removes snapshots, also where no process has opened the logs
         "trace/key_reader.py",
-        # A start that was ordered, and pieces in order:
-        "adapters/aws/targets.py",
-        "delay/schedule_rows.py",
-        "embedded/rates.py",
-        "embedded/workers/wheels.py",
     }
 )
 GROWTH = frozenset({"pull_log/claiming/growth.py", "pull_log/pull_log.py", "pull_log/records.py"})
@@ -54,6 +49,9 @@ DOZING = frozenset(
 )
 
 
+_OF_PYTHON = frozenset({"OrderedDict"})  # says nothing of groups
+
+
 def names_in(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         for field in ("id", "attr", "arg", "name", "module"):
@@ -65,7 +63,8 @@ def names_in(tree: ast.AST) -> Iterator[str]:
 
 
 def words_in(path: Path) -> set[str]:
-    apart = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name) for name in names_in(ast.parse(path.read_text("utf-8"))))
+    names = (name for name in names_in(ast.parse(path.read_text("utf-8"))) if name not in _OF_PYTHON)
+    apart = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name) for name in names)
     return {word.lower() for name in apart for word in re.split(r"[^A-Za-z0-9]+", name)}
 
 
@@ -79,18 +78,19 @@ def files_that_say(words: frozenset[str], rooms: frozenset[str] = frozenset()) -
 
 
 @pytest.mark.parametrize(
-    ("words", "owners", "allowed"),
+    ("words", "owners", "allowed", "most"),
     [
-        (frozenset({"ordered"}), frozenset({"ordered", "pull_log"}), ORDERED),
-        (frozenset({"growth", "grow", "grows", "grown", "growing"}), frozenset(), GROWTH),
-        (frozenset({"doze", "dozes", "dozing"}), frozenset(), DOZING),
+        (frozenset({"ordered"}), frozenset({"ordered", "pull_log"}), ORDERED, 18),
+        (frozenset({"growth", "grow", "grows", "grown", "growing"}), frozenset(), GROWTH, 3),
+        (frozenset({"doze", "dozes", "dozing"}), frozenset(), DOZING, 8),
     ],
     ids=["ordered", "growth", "dozing"],
 )
 def test_a_feature_is_named_where_its_owner_is(
-    words: frozenset[str], owners: frozenset[str], allowed: frozenset[str]
+    words: frozenset[str], owners: frozenset[str], allowed: frozenset[str], most: int
 ) -> None:
     assert files_that_say(words, owners) == allowed
+    assert len(allowed) <= most
 
 
 def test_names_are_found_in_imports_calls_and_classes() -> None:

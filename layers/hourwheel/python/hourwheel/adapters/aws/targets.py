@@ -207,7 +207,7 @@ class AwsTargets:
 
         def send(part: PushDelivery, texts: Sequence[str]) -> list[_Refusal]:
             entries: Any = [
-                {"Id": str(index), "MessageBody": text, **(_ordered(part, index) if fifo else {})}
+                {"Id": str(index), "MessageBody": text, **(_fifo_fields(part, index) if fifo else {})}
                 for index, text in enumerate(texts)
             ]
             answer = queues.send_message_batch(QueueUrl=queue, Entries=entries)
@@ -255,7 +255,7 @@ def _refused(target: PushTarget, subject: str) -> str:
     return f"this deployment may not push messages of {subject} to {target.address[:200]}"
 
 
-def _ordered(delivery: PushDelivery, index: int) -> dict[str, str]:
+def _fifo_fields(delivery: PushDelivery, index: int) -> dict[str, str]:
     """Returns the fields by which a FIFO queue keeps the messages of a key in order, and drops repeats."""
     message = delivery.messages[index]
     key = message.key or f"queue-{message.queue}"

@@ -150,9 +150,9 @@ class Wheels:
         retry_ms = self._turn(bucket)
         with self._changed:
             del self._turning[bucket], self._sleeps[bucket]
-            ordered_ms = self._reordered.pop(bucket, None)
-            if ordered_ms is not None:
-                self._order(ordered_ms, bucket)
+            start_ms = self._reordered.pop(bucket, None)
+            if start_ms is not None:
+                self._order(start_ms, bucket)
             if retry_ms is not None:
                 self._order(self._clock.now_ms() + retry_ms, bucket)
             self._changed.notify()
