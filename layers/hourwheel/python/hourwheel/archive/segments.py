@@ -34,6 +34,10 @@ class Extent(NamedTuple):
     length: int
     rows: int
 
+    def is_within(self, size: int) -> bool:
+        """Returns whether the block lies in the first ``size`` bytes."""
+        return self.offset >= 0 and self.length >= 0 and self.offset + self.length <= size
+
 
 class Footer(msgspec.Struct, array_like=True, frozen=True):
     kind: str
@@ -62,6 +66,20 @@ def join(kind: str, blocks: Sequence[Block]) -> bytes:
 def blocks_of(data: bytes, kind: str) -> list[Extent]:
     """Returns the blocks of a segment. Raises ``Corrupt`` when the segment is incomplete, or of another kind or
     format."""
+    footer = _footer(data)
+    try:
+        contents = _decoder.decode(footer)
+    except UNDECODABLE as error:
+        raise Corrupt(f"segment's footer cannot be read: {error}") from error
+    if contents.kind != kind:
+        raise Corrupt(f"segment holds {contents.kind}, not {kind}")
+    if not all(block.is_within(len(data) - _TRAILER.size - len(footer)) for block in contents.blocks):
+        raise Corrupt("segment's footer names what is not there")
+    return contents.blocks
+
+
+def _footer(data: bytes) -> bytes:
+    """Returns the encoded footer of a segment, which its trailer describes."""
     size = len(data) - _TRAILER.size
     if size < 0:
         raise Corrupt(f"segment of {len(data)} bytes is shorter than its trailer")
@@ -76,17 +94,7 @@ def blocks_of(data: bytes, kind: str) -> list[Extent]:
     footer = data[max(0, size - length) : size]
     if len(footer) != length or zlib.crc32(footer) != checksum:
         raise Corrupt("segment's footer fails its checksum")
-    try:
-        contents = _decoder.decode(footer)
-    except UNDECODABLE as error:
-        raise Corrupt(f"segment's footer cannot be read: {error}") from error
-    if contents.kind != kind:
-        raise Corrupt(f"segment holds {contents.kind}, not {kind}")
-    if any(
-        block.offset < 0 or block.length < 0 or block.offset + block.length > size - length for block in contents.blocks
-    ):
-        raise Corrupt("segment's footer names what is not there")
-    return contents.blocks
+    return footer
 
 
 def walk(data: bytes) -> Iterator[Extent]:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from hourwheel.archive.blocks import Entry, RegistrySnapshot
 from hourwheel.archive.reading import dispatch_rows, entries, pull_rows, registry_snapshots
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.delay.ownership import Dispatched
@@ -208,11 +209,7 @@ def _add_ends(summary: ArchiveSummary, manifest: Manifest) -> None:
 def _read(summary: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
     if segment.kind == REGISTRY:
         for snapshot in registry_snapshots(archive, segment):
-            summary.subjects |= {subject.name: subject for subject in snapshot.subjects}
-            summary.groups |= {(group.subject, group.name): group for group in snapshot.groups}
-            # Not added: a later snapshot leaves out what was erased since.
-            summary.listed = {subject.name for subject in snapshot.subjects}
-            summary.listed |= {(group.subject, group.name) for group in snapshot.groups}
+            _add_registry(summary, snapshot)
     elif segment.kind == PULLS:
         for partition, row_no, pull in pull_rows(archive, segment):
             _add_pull(summary, partition, row_no, pull)
@@ -221,8 +218,16 @@ def _read(summary: ArchiveSummary, archive: Blobs, segment: Segment) -> None:
             _add_dispatch(summary, bucket, row_no, dispatched)
     elif any(is_schedule(part.log) for part in segment.parts):
         for log, entry in entries(archive, segment):
-            if is_schedule(log):
-                _add_schedule_row(summary, log, entry.row_no, entry.count, entry.meta)
+            _add_entry(summary, log, entry)
+
+
+def _add_registry(summary: ArchiveSummary, snapshot: RegistrySnapshot) -> None:
+    subjects = {subject.name: subject for subject in snapshot.subjects}
+    groups = {(group.subject, group.name): group for group in snapshot.groups}
+    summary.subjects |= subjects
+    summary.groups |= groups
+    # Not added: a later snapshot leaves out what was erased since.
+    summary.listed = {*subjects, *groups}
 
 
 def _add_pull(summary: ArchiveSummary, partition: str, row_no: int, pull: OrderedRow) -> None:
@@ -258,10 +263,12 @@ def _add_dispatch(summary: ArchiveSummary, name: str, row_no: int, dispatched: D
                 picks[pick] = max(picks.get(pick, (-1, transfer)), (row_no, transfer), key=lambda entry: entry[0])
 
 
-def _add_schedule_row(summary: ArchiveSummary, log: str, row_no: int, count: int, data: bytes) -> None:
+def _add_entry(summary: ArchiveSummary, log: str, row: Entry) -> None:
+    if not is_schedule(log):
+        return
     tally = summary.tallies.setdefault(Bucket.of_log(log).name, Tally())
-    entry = readable_entry(data)  # of a damaged one no wheel could read the messages either
+    entry = readable_entry(row.meta)  # of a damaged one no wheel could read the messages either
     if isinstance(entry, CancelMarker):
         tally.settle([(entry.row_no, entry.index)])
     elif isinstance(entry, DueTimes):
-        tally.wait(row_no, count)
+        tally.wait(row.row_no, row.count)
