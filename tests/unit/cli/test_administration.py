@@ -155,6 +155,9 @@ def test_a_retry_policy_is_shown(shell: Shell) -> None:
         (["--retry-delays", "1,ten"], "1,10,60"),
         (["--retry-delays", ""], "1,10,60"),
         (["--retry-delays", "1", "--retry-cap", "5"], "stands alone"),
+        (["--retry-first", "-1"], "from 0 to 2,592,000"),
+        (["--retry-factor", "0.5"], "from 1 to 100"),
+        (["--retry-cap", "2592001"], "from 0 to 2,592,000"),
     ],
 )
 def test_bad_retry_policies(shell: Shell, args: list[str], says: str) -> None:

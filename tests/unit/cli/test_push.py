@@ -55,6 +55,10 @@ def test_the_settings_of_a_target(shell: Shell) -> None:
         (["--push", ""], "is no target"),
         (["--push-batch", "5"], "set as a whole"),
         (["--push", "none", "--push-timeout", "5"], "set as a whole"),
+        (["--push", FUNCTION, "--push-batch", "0"], "from 1 to 1,000"),
+        (["--push", FUNCTION, "--push-concurrency", "21"], "from 1 to 20"),
+        (["--push", FUNCTION, "--push-timeout", "301"], "from 1 to 300"),
+        (["--push", FUNCTION, "--push-secret-version", "0"], "from 1 to 1,000,000"),
     ],
 )
 def test_what_is_no_target(shell: Shell, args: list[str], says: str) -> None:

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from hourwheel.api.control.bodies import GroupBody
+from hourwheel.api.control.bodies import GroupBody, PushBody, RetryBody
 from hourwheel.model.group_settings import AllGroupSettings, GroupSettings
-from hourwheel.model.settings import declared, named_fields, without_links
+from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.settings import Setting, declared, described, named_fields, without_links
 from hourwheel.model.subject_settings import SubjectSettings
 
 
@@ -28,6 +29,18 @@ def test_each_default_lies_within_its_bounds(record: type[msgspec.Struct]) -> No
     for field in declared(record):
         least, most = field.setting.least, field.setting.most
         assert least is None or most is None or least <= field.default <= most
+
+
+def test_a_request_describes_the_fields_that_have_a_title() -> None:
+    batch, *_ = described(PushBody)
+    assert (batch.name, batch.kind, batch.default) == ("batch", int, 10)
+    assert batch.setting == Setting("Batch", "the most messages of a delivery", 1, 1_000)
+
+
+def test_the_description_of_a_delay_names_the_default_of_the_policy() -> None:
+    policy = RetryPolicy()
+    for field in described(RetryBody):
+        assert f"({getattr(policy, field.name):,.15g} by default)" in field.setting.text
 
 
 def test_the_links_of_a_text_leave_their_words() -> None:

@@ -79,6 +79,19 @@ def declared(record: type[Struct]) -> tuple[DeclaredField, ...]:
     )
 
 
+@cache
+def described(request: type[Struct]) -> tuple[DeclaredField, ...]:
+    """Returns the fields of a request that have a title, each with its description and bounds, as settings."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(request)}
+    return tuple(
+        DeclaredField(name, kind.__origin__, defaults[name], Setting(mark.title, mark.description, mark.ge, mark.le))
+        for name, hint in get_type_hints(request, include_extras=True).items()
+        for kind in (hint, *get_args(hint))
+        for mark in getattr(kind, "__metadata__", ())
+        if isinstance(mark, Meta) and mark.title is not None and mark.description is not None
+    )
+
+
 def type_of_change(name: str, record: type[Struct], doc: str, **others: Any) -> type[Struct]:
     """Returns the type of a request that changes settings of a record. ``others`` are the types of further fields."""
     fields = {field.name: field.change for field in declared(record)}

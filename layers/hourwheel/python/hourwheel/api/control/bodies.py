@@ -36,14 +36,23 @@ SubjectBody = type_of_change(
 
 
 RetrySeconds = Annotated[float, Meta(ge=0, le=MAX_RETRY_SECONDS)]
+FirstSeconds = Annotated[
+    float, Meta(title="First delay", description="the first delay (5 by default)", ge=0, le=MAX_RETRY_SECONDS)
+]
+Factor = Annotated[
+    float, Meta(title="Factor", description="the factor by which each delay is longer (2 by default)", ge=1, le=100)
+]
+CapSeconds = Annotated[
+    float, Meta(title="Longest delay", description="the longest delay (7,200 by default)", ge=0, le=MAX_RETRY_SECONDS)
+]
 
 
 class RetryBody(_Body, omit_defaults=True):
     """Describes a ``RetryPolicy``: either ``delays_seconds``, or any of the other three fields."""
 
-    first_seconds: RetrySeconds | None = None
-    factor: Annotated[float, Meta(ge=1, le=100)] | None = None
-    cap_seconds: RetrySeconds | None = None
+    first_seconds: FirstSeconds | None = None
+    factor: Factor | None = None
+    cap_seconds: CapSeconds | None = None
     delays_seconds: Annotated[list[RetrySeconds], Meta(min_length=1, max_length=100)] | None = None
 
     def __post_init__(self) -> None:
@@ -60,6 +69,27 @@ class RetryBody(_Body, omit_defaults=True):
 _ADDRESSES: dict[str, str] = {"https": "url", "python": "name"}
 
 
+BatchMessages = Annotated[
+    int, Meta(title="Batch", description="the most messages of a delivery", ge=1, le=BATCH_MESSAGES)
+]
+Deliveries = Annotated[
+    int, Meta(title="Deliveries at a time", description="the most deliveries at a time", ge=1, le=20)
+]
+# The function push needs twice this time and a minute more (``api/background/push.py``), of Lambda's 15 minutes.
+DeliverySeconds = Annotated[
+    int, Meta(title="Time-out", description="the time that the target has for a delivery", ge=1, le=300)
+]
+SecretVersion = Annotated[
+    int,
+    Meta(
+        title="Version of the secret",
+        description="the version of the signing secret (https): raise it for a new one",
+        ge=1,
+        le=1_000_000,
+    ),
+]
+
+
 class PushBody(_Body):
     """Describes a ``PushTarget``. Its ``kind`` decides which field holds its address: ``arn``, ``url`` or ``name``."""
 
@@ -67,11 +97,10 @@ class PushBody(_Body):
     arn: Annotated[str, Meta(min_length=1, max_length=2_000)] | None = None
     url: Annotated[str, Meta(min_length=1, max_length=2_000)] | None = None
     name: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
-    batch: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES)] = 10
-    concurrency: Annotated[int, Meta(ge=1, le=20)] = 2
-    # The function push needs twice this time and a minute more (``api/background/push.py``), of Lambda's 15 minutes.
-    timeout_seconds: Annotated[int, Meta(ge=1, le=300)] = 30
-    secret_version: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    batch: BatchMessages = 10
+    concurrency: Deliveries = 2
+    timeout_seconds: DeliverySeconds = 30
+    secret_version: SecretVersion | None = None
 
     def __post_init__(self) -> None:
         address = _ADDRESSES.get(self.kind, "arn")

@@ -1,16 +1,11 @@
 """Parses the options for the retry policy of a group."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from hourwheel.client import RetryPolicy
 
-RetryFirstOption: TypeAlias = Annotated[float | None, typer.Option(help="Seconds before the first retry.")]
-RetryFactorOption: TypeAlias = Annotated[
-    float | None, typer.Option(help="Factor by which each wait is longer than the one before.")
-]
-RetryCapOption: TypeAlias = Annotated[float | None, typer.Option(help="The longest wait, in seconds.")]
 RetryDelaysOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -20,16 +15,13 @@ RetryDelaysOption: TypeAlias = Annotated[
 ]
 
 
-def retry_of(first: float | None, factor: float | None, cap: float | None, delays: str | None) -> RetryPolicy | None:
+def retry_of(delays: str | None, **growing: Any) -> RetryPolicy | None:
     """Returns the policy, or None to keep that of the group. Raises ``typer.BadParameter`` for delays that are not
     numbers, and for delays together with ``--retry-first``, ``--retry-factor`` or ``--retry-cap``."""
-    growing = (first, factor, cap) != (None, None, None)
     if growing and delays is not None:
         raise typer.BadParameter("--retry-delays stands alone: leave out --retry-first, --retry-factor and --retry-cap")
-    if growing:
-        return RetryPolicy(first_seconds=first, factor=factor, cap_seconds=cap)
     if delays is None:
-        return None
+        return RetryPolicy(**growing) if growing else None
     try:
         return RetryPolicy(delays_seconds=tuple(map(float, delays.split(","))))
     except ValueError as error:

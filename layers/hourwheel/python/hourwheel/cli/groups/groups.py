@@ -7,24 +7,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from hourwheel.api.control.bodies import PushBody, RetryBody
 from hourwheel.cli.groups.filters import NoFilterOption, TagsAllOption, TagsAnyOption, TagsNoneOption, filter_of
-from hourwheel.cli.groups.group_options import (
-    RetryCapOption,
-    RetryDelaysOption,
-    RetryFactorOption,
-    RetryFirstOption,
-    retry_of,
-)
-from hourwheel.cli.groups.push import (
-    PushBatchOption,
-    PushConcurrencyOption,
-    PushOption,
-    PushSecretVersionOption,
-    PushTimeoutOption,
-    push_of,
-)
+from hourwheel.cli.groups.group_options import RetryDelaysOption, retry_of
+from hourwheel.cli.groups.push import PushOption, push_of
 from hourwheel.cli.output import text_of, write_error, write_json, write_line, write_table
-from hourwheel.cli.setting_options import takes_settings
+from hourwheel.cli.setting_options import pop_options, takes_fields, takes_settings
 from hourwheel.cli.settings import (
     GroupArgument,
     SubjectArgument,
@@ -42,11 +30,14 @@ from hourwheel.client import Api, QueueOffset
 from hourwheel.client.records.groups import Group
 from hourwheel.model.fields import MAX_QUEUES
 from hourwheel.model.group_settings import AllGroupSettings
+from hourwheel.model.settings import described
 from hourwheel.wire.words import counted
 
 app = typer.Typer(
     no_args_is_help=True, help="Create, show, change, pause, seek and delete groups, and show their consumers."
 )
+
+_RETRY, _PUSH = described(RetryBody), described(PushBody)
 
 # The command says itself which leases stay; without a handler Python would write the client's warning to stderr, too.
 logging.getLogger("hourwheel.client.consumers").addHandler(logging.NullHandler())
@@ -54,19 +45,14 @@ logging.getLogger("hourwheel.client.consumers").addHandler(logging.NullHandler()
 
 @app.command()
 @takes_settings(AllGroupSettings)
+@takes_fields(_RETRY, "retry_")
+@takes_fields(_PUSH, "push_")
 def create(
     ctx: typer.Context,
     subject: SubjectArgument,
     group: GroupArgument,
-    retry_first: RetryFirstOption = None,
-    retry_factor: RetryFactorOption = None,
-    retry_cap: RetryCapOption = None,
     retry_delays: RetryDelaysOption = None,
     push: PushOption = None,
-    push_batch: PushBatchOption = None,
-    push_concurrency: PushConcurrencyOption = None,
-    push_timeout: PushTimeoutOption = None,
-    push_secret_version: PushSecretVersionOption = None,
     tags_any: TagsAnyOption = None,
     tags_all: TagsAllOption = None,
     tags_none: TagsNoneOption = None,
@@ -77,14 +63,8 @@ def create(
 
     Example: hourwheel group create orders billing --max-attempts 5 --retry-delays 1,10,60
     """
-    retry = retry_of(retry_first, retry_factor, retry_cap, retry_delays)
-    target = push_of(
-        push,
-        batch=push_batch,
-        concurrency=push_concurrency,
-        timeout_seconds=push_timeout,
-        secret_version=push_secret_version,
-    )
+    retry = retry_of(retry_delays, **pop_options(_RETRY, "retry_", settings))
+    target = push_of(push, **pop_options(_PUSH, "push_", settings))
     tag_filter = filter_of(tags_any, tags_all, tags_none, remove=no_filter)
     settings |= {"retry": retry, "push": target, "filter": tag_filter}
     with connect(ctx) as api:

@@ -16,19 +16,6 @@ PushOption = Annotated[
         "bus, notify:ARN (tells an event bus that there are messages), python:NAME; none removes the target.",
     ),
 ]
-PushBatchOption = Annotated[
-    int | None, typer.Option(help="The most messages of a delivery: 1 to 1000 (10 by default).")
-]
-PushConcurrencyOption = Annotated[
-    int | None, typer.Option(help="The most deliveries at a time: 1 to 20 (2 by default).")
-]
-PushTimeoutOption = Annotated[
-    int | None, typer.Option(help="Seconds that the target has for a delivery: 1 to 300 (30 by default).")
-]
-PushSecretVersionOption = Annotated[
-    int | None, typer.Option(help="The version of the signing secret: raise it for a new one (https).")
-]
-
 # Plain HTTP is not refused here: a server may allow it for targets on its machine.
 _KINDS: tuple[tuple[str, str, str], ...] = (
     (r"(https?://.+)", "https", "url"),
@@ -46,9 +33,8 @@ def push_of(text: str | None, **settings: Any) -> PushTarget | NoPush | None:
     Raises ``typer.BadParameter`` for settings without a target, because a new target replaces the former one as a
     whole.
     """
-    has_settings = any(value is not None for value in settings.values())
     if text is None or text == "none":
-        if has_settings:
+        if settings:
             raise typer.BadParameter("--push-… need --push TARGET: a target is set as a whole")
         return None if text is None else NO_PUSH
     for pattern, kind, field in _KINDS:
