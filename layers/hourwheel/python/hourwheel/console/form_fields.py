@@ -1,9 +1,11 @@
 """Describes the settings of a resource to the forms of the console."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Struct
 
-from hourwheel.model.settings import declared, without_links
+from hourwheel.model.settings import DeclaredField, without_links
 
 
 class FormField(Struct, frozen=True, kw_only=True):
@@ -12,7 +14,7 @@ class FormField(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     text: str
-    default: str | int | float | bool
+    default: str | int | float | bool | None
     choices: tuple[str, ...]
     """The words that it takes; none if it takes something else."""
 
@@ -27,8 +29,8 @@ class FormField(Struct, frozen=True, kw_only=True):
     rises: bool
 
 
-def form_fields(record: type[Struct]) -> tuple[FormField, ...]:
-    """Returns the settings that a record declares."""
+def form_fields(fields: Iterable[DeclaredField]) -> tuple[FormField, ...]:
+    """Returns declared settings as a form shows them."""
     return tuple(
         msgspec.convert(
             {
@@ -41,5 +43,5 @@ def form_fields(record: type[Struct]) -> tuple[FormField, ...]:
             },
             FormField,
         )
-        for field in declared(record)
+        for field in fields
     )

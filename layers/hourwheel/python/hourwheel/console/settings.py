@@ -3,8 +3,10 @@
 import msgspec
 
 from hourwheel import __version__
+from hourwheel.api.control.bodies import PushBody, RetryBody
 from hourwheel.console.form_fields import FormField, form_fields
 from hourwheel.model.group_settings import AllGroupSettings
+from hourwheel.model.settings import declared, described
 from hourwheel.model.subject_settings import SubjectSettings
 
 
@@ -35,8 +37,14 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     version: str = __version__
     """The version of the server or of ``hourwheel console``; "" for a caller without a token."""
 
-    group_settings: tuple[FormField, ...] = form_fields(AllGroupSettings)
+    group_settings: tuple[FormField, ...] = form_fields(declared(AllGroupSettings))
     """The fields of the forms that create and change groups."""
 
-    subject_settings: tuple[FormField, ...] = form_fields(SubjectSettings)
+    push_target: tuple[FormField, ...] = form_fields(described(PushBody))
+    """The fields of a push target in the forms of groups."""
+
+    retry_policy: tuple[FormField, ...] = form_fields(described(RetryBody))
+    """The fields of a retry policy in the forms of groups."""
+
+    subject_settings: tuple[FormField, ...] = form_fields(declared(SubjectSettings))
     """The fields of the form that changes subjects."""

@@ -24,6 +24,8 @@ export const settings = {
   callUsd: 0,
   readUsd: 0,
   groupSettings: [],
+  pushTarget: [],
+  retryPolicy: [],
   subjectSettings: [],
 };
 
@@ -178,6 +180,8 @@ async function loadSettings() {
     callUsd: answer.call_usd,
     readUsd: answer.read_usd,
     groupSettings: answer.group_settings,
+    pushTarget: answer.push_target,
+    retryPolicy: answer.retry_policy,
     subjectSettings: answer.subject_settings,
   };
   Object.assign(settings, known);

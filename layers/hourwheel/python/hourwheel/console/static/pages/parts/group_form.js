@@ -5,13 +5,15 @@ import { confirmAct } from "../../dialog.js";
 import { h, on, replace } from "../../dom.js";
 import { settingField } from "./declared.js";
 import { checkbox, choice, disclosure, form, lines, textField, textsIn } from "./forms.js";
-import { addressField, defaults, groupChanges, settingsOf, textsOf } from "./group_values.js";
+import { addressField, defaults, groupChanges, nestedSettings, settingsOf, textsOf } from "./group_values.js";
 import { groupPath } from "./paths.js";
 import { changes, FieldError } from "./values.js";
 
 const NAME = /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}$/;
 const STARTS = { earliest: "every message that is kept", latest: "the messages from now on" };
 const KINDS = ["https", "lambda", "sqs", "eventbridge", "notify", "python"].map((kind) => [kind, kind]);
+
+const TARGET = ["address", "batch", "concurrency", "timeout_seconds"];
 
 function set(legend, fields, ...names) {
   return h(
@@ -44,18 +46,15 @@ function makeFields(group) {
       ["growing", "a delay that grows"],
       ["list", "a list of delays"],
     ]),
-    first: text("first", "First delay"),
-    factor: text("factor", "Factor", "Each delay is this many times longer than the one before it."),
-    cap: text("cap", "Longest delay"),
+    ...Object.fromEntries(
+      nestedSettings(group).map(([declared, value]) => [declared.name, settingField(declared, value)]),
+    ),
     delays: text("delays", "Delays", "Separated by commas; the last one is repeated."),
     tags_any: text("tags_any", "At least one of the tags", "Separated by commas."),
     tags_all: text("tags_all", "All of the tags"),
     tags_none: text("tags_none", "None of the tags"),
     push_kind: pick("push_kind", "Push to", [["none", "nowhere: consumers pull"], ...KINDS]),
     address: text("address", "Address"),
-    batch: text("batch", "Batch", "1 to 1,000 messages in a delivery."),
-    concurrency: text("concurrency", "Deliveries at a time", "1 to 20."),
-    timeout: text("timeout", "Time-out in seconds", "1 to 300."),
   };
 }
 
@@ -64,10 +63,10 @@ function followChoices(node, fields, kindOfGroup, signal) {
   const follow = () => {
     const { ordered, broadcast } = kindOfGroup();
     const growing = fields.retry_kind.text() === "growing";
-    for (const name of ["first", "factor", "cap"]) fields[name].node.hidden = !growing;
+    for (const name of ["first_seconds", "factor", "cap_seconds"]) fields[name].node.hidden = !growing;
     fields.delays.node.hidden = growing;
     const kind = fields.push_kind.text();
-    for (const name of ["address", "batch", "concurrency", "timeout"]) fields[name].node.hidden = kind === "none";
+    for (const name of TARGET) fields[name].node.hidden = kind === "none";
     replace(fields.address.node.querySelector("label"), `Address (${addressField(kind)})`);
     fields.tags_any.node.closest("fieldset").hidden = ordered;
     fields.push_kind.node.closest("fieldset").hidden = broadcast;
@@ -81,11 +80,11 @@ function followChoices(node, fields, kindOfGroup, signal) {
 function fieldsets(fields) {
   return [
     set("Limits", fields, ...names("")),
-    set("Retry policy", fields, "retry_kind", "first", "factor", "cap", "delays"),
+    set("Retry policy", fields, "retry_kind", "first_seconds", "factor", "cap_seconds", "delays"),
     set("Filter", fields, "tags_any", "tags_all", "tags_none"),
     set("Order", fields, ...names("ordered")),
     set("Broadcast", fields, ...names("broadcast")),
-    set("Push", fields, "push_kind", "address", "batch", "concurrency", "timeout"),
+    set("Push", fields, "push_kind", ...TARGET),
   ];
 }
 

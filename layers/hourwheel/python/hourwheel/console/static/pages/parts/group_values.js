@@ -1,10 +1,10 @@
 /** Turns the settings of a group into the texts of a form, and back into the body of a request. */
 
 import { settings } from "../../api.js";
-import { settingValue } from "./declared.js";
-import { changes, durationText, FieldError, list, number, seconds } from "./values.js";
+import { settingText, settingValue } from "./declared.js";
+import { changes, durationText, FieldError, list } from "./values.js";
 
-const MOST_RETRY_SECONDS = 2592000;
+const RETRY = { first_seconds: 5, factor: 2, cap_seconds: 7200 };
 const ADDRESS = { https: "url", python: "name" };
 
 export const addressField = (kind) => ADDRESS[kind] ?? "arn";
@@ -12,7 +12,7 @@ export const addressField = (kind) => ADDRESS[kind] ?? "arn";
 /** What a new group has when a person changes nothing. */
 export const defaults = () => ({
   ...Object.fromEntries(settings.groupSettings.map((declared) => [declared.name, declared.default])),
-  retry: { first_seconds: 5, factor: 2, cap_seconds: 7200 },
+  retry: RETRY,
   filter: null,
   push: null,
 });
@@ -23,46 +23,50 @@ const changeable = (group) =>
     (declared) => !declared.fixed && (!declared.needs || group[declared.needs]) && group[declared.name] !== undefined,
   );
 
+/** The declared settings of a push target that a form has; who rotates a secret does so by the command line. */
+const targetSettings = () => settings.pushTarget.filter(({ name }) => name !== "secret_version");
+
+/** Returns the declared settings of the retry policy and of the push target, each with the value that it has. */
+export const nestedSettings = ({ retry, push }) => [
+  ...settings.retryPolicy.map((declared) => [declared, retry[declared.name] ?? RETRY[declared.name]]),
+  ...targetSettings().map((declared) => [declared, push?.[declared.name] ?? declared.default]),
+];
+
 /** Returns the texts with which the form begins. */
 export function textsOf(group) {
   const { retry, filter, push } = group;
   return {
     retry_kind: retry.delays_seconds ? "list" : "growing",
-    first: durationText(retry.first_seconds ?? 5),
-    factor: String(retry.factor ?? 2),
-    cap: durationText(retry.cap_seconds ?? 7200),
     delays: (retry.delays_seconds ?? [1, 10, 60]).map(durationText).join(", "),
     tags_any: (filter?.tags_any ?? []).join(", "),
     tags_all: (filter?.tags_all ?? []).join(", "),
     tags_none: (filter?.tags_none ?? []).join(", "),
     push_kind: push?.kind ?? "none",
     address: push ? push[addressField(push.kind)] : "",
-    batch: String(push?.batch ?? 10),
-    concurrency: String(push?.concurrency ?? 2),
-    timeout: String(push?.timeout_seconds ?? 30),
+    ...Object.fromEntries(
+      nestedSettings(group).map(([declared, value]) => [declared.name, settingText(declared, value)]),
+    ),
   };
 }
 
-/** Returns the number of a text; that of `before` where the text is the one that its field began with. */
-const kept = (text, shown, before, read) => (before !== undefined && text.trim() === shown(before) ? before : read());
+/** Returns the values that the texts of declared settings stand for; `before` are those that they have now. */
+const valuesOf = (declaredSettings, texts, before) =>
+  Object.fromEntries(
+    declaredSettings.map((declared) => [
+      declared.name,
+      settingValue(declared, texts[declared.name], before?.[declared.name]),
+    ]),
+  );
 
 function retryOf(texts, before) {
-  const bounds = { from: 0, to: MOST_RETRY_SECONDS };
-  const duration = (text, label, known) =>
-    kept(text, durationText, known, () => seconds(text, { label, ...bounds }));
   if (texts.retry_kind === "list") {
     const delays = texts.delays.split(/[,\n]/).filter((each) => each.trim());
     if (!delays.length || delays.length > 100) throw new FieldError("Delays", "takes 1 to 100 durations");
-    const delayOf = (text) => before.delays_seconds?.find((delay) => durationText(delay) === text.trim());
-    return { delays_seconds: delays.map((each) => duration(each, "Delays", delayOf(each))) };
+    const delay = { ...settings.retryPolicy.find(({ name }) => name === "first_seconds"), title: "Delays" };
+    const delayOf = (text) => before.delays_seconds?.find((known) => durationText(known) === text.trim());
+    return { delays_seconds: delays.map((each) => settingValue(delay, each, delayOf(each))) };
   }
-  return {
-    first_seconds: duration(texts.first, "First delay", before.first_seconds),
-    factor: kept(texts.factor, String, before.factor, () =>
-      number(texts.factor, { label: "Factor", from: 1, to: 100, fractions: true }),
-    ),
-    cap_seconds: duration(texts.cap, "Longest delay", before.cap_seconds),
-  };
+  return valuesOf(settings.retryPolicy, texts, before);
 }
 
 function filterOf(texts) {
@@ -77,9 +81,7 @@ function pushOf(texts, before) {
   return {
     kind,
     [addressField(kind)]: texts.address.trim(),
-    batch: number(texts.batch, { label: "Batch", from: 1, to: 1000 }),
-    concurrency: number(texts.concurrency, { label: "Deliveries at a time", from: 1, to: 20 }),
-    timeout_seconds: number(texts.timeout, { label: "Time-out in seconds", from: 1, to: 300 }),
+    ...valuesOf(targetSettings(), texts, before),
     ...(kind === "https" && before?.kind === "https" ? { secret_version: before.secret_version } : {}),
   };
 }
@@ -87,9 +89,7 @@ function pushOf(texts, before) {
 /** Returns the settings that the texts of the form describe. Throws `FieldError`. */
 export function settingsOf(texts, group) {
   return {
-    ...Object.fromEntries(
-      changeable(group).map((declared) => [declared.name, settingValue(declared, texts[declared.name], group[declared.name])]),
-    ),
+    ...valuesOf(changeable(group), texts, group),
     retry: retryOf(texts, group.retry),
     ...(group.ordered ? {} : { filter: filterOf(texts) }),
     ...(group.broadcast ? {} : { push: pushOf(texts, group.push) }),
