@@ -68,9 +68,9 @@ class Push(Construct):
             "Stored",
             function_name=functions.by_name["push"].function_name,
             event_source_arn=table.table_stream_arn,
-            # The functions enable it with the first target of a group and disable it with the last: without a target,
-            # an invocation for each row would cost as much as the rest of sending it.
-            enabled=False,
+            # Not ``enabled``: a deployment would switch back what the functions or an operator have switched. They
+            # enable it with the first target of a group; without one the next sweep disables it, as an invocation for
+            # each row would cost as much as the rest of sending it.
             starting_position="LATEST",
             batch_size=1_000,  # keys only, and many rows of one subject are one thing to do
             # A row is written once, and its expiry needs no push.

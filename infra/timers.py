@@ -56,8 +56,9 @@ class TimerQueue(Construct):
             "Timers",
             function_name=wheel.function_name,
             event_source_arn=self.queue.queue_arn,
-            # Lambda polls the queue some 650,000 times a month, which costs $0.26: it does so only while timers wait.
-            enabled=False,
+            # Not ``enabled``: a deployment would switch back what the functions or an operator have switched. Lambda
+            # polls the queue some 650,000 times a month, which costs $0.26: the function ``delayed`` disables it while
+            # no timers wait.
             batch_size=10,
             function_response_types=["ReportBatchItemFailures"],
         )

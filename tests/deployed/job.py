@@ -380,6 +380,7 @@ def handler(event, context):
 def hear(system: System) -> list[bool]:
     """Returns whether the stream of the table is read: before any group has a target, with a target, and after the
     sweep that follows the removal of the last one."""
+    system.swept()  # the mapping is enabled until the first sweep
     heard = [system.listens()]
     system.ok("PUT", path("heard", "queue"), {"push": {"kind": "sqs", "arn": QUEUE.format("airline-nobody")}})
     heard.append(system.listens())
