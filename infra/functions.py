@@ -35,10 +35,12 @@ LAYERS = ROOT / "build" / "layers"
 class Task:
     """A function that a clock, a stream or another function starts, and no request. ``event_seconds``: the time for
     which an event may wait. ``loops``: the function starts itself, which Lambda would stop after 16 times; its handler
-    makes sure that the loop ends."""
+    makes sure that the loop ends. ``retries``: how often Lambda repeats an event that failed, after one minute and
+    after two more."""
 
     event_seconds: int
     loops: bool = False
+    retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ KINDS: Mapping[str, Kind] = {
     "sweep": Kind("memory_sweep", 300, Task(300)),
     # The sweeper starts wheels and pushes that should run and do not. Their events wait for five minutes, so that none
     # fails while the executions of the account are used up.
-    "wheel": Kind("memory_wheel", 900, Task(300, loops=True)),
+    # A wheel that could not order its next start is repeated: the sweeper sees only the starts of open buckets.
+    "wheel": Kind("memory_wheel", 900, Task(300, loops=True, retries=2)),
     "push": Kind("memory_push", 900, Task(300, loops=True)),
     # The next run continues where this one stopped.
     "archive": Kind("memory_archive", 900, Task(900)),
@@ -168,14 +171,14 @@ class Functions(Construct):
         return function
 
     def _give_up(self, scope: Construct, function: lambda_.Function, task: Task) -> None:
-        """Makes Lambda send events that failed to the queue of failures, without a retry."""
+        """Makes Lambda send events that failed to the queue of failures, after the retries of the task."""
         config = lambda_.CfnEventInvokeConfig(
             scope,
             "AsyncInvocations",
             function_name=function.function_name,
             qualifier="$LATEST",
             maximum_event_age_in_seconds=task.event_seconds,
-            maximum_retry_attempts=0,
+            maximum_retry_attempts=task.retries,
             destination_config=lambda_.CfnEventInvokeConfig.DestinationConfigProperty(
                 on_failure=lambda_.CfnEventInvokeConfig.OnFailureProperty(destination=self.failures.queue_arn)
             ),

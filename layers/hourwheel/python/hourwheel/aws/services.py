@@ -322,8 +322,8 @@ class Services:
         return self.environment.parse_front()
 
     def task_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
-        """Returns a handler for invocations by timers and functions. An error fails the invocation: AWS then counts and
-        repeats it."""
+        """Returns a handler for invocations by timers and functions. An error fails the invocation: AWS then counts it,
+        and repeats an event of the wheel."""
         return self._handler(lambda event, context: self.boundary.run(function, event, context))
 
     def _handler(self, call: Callable[[Event, Invocation], Response]) -> Callable[[Event, Invocation], Response]:
