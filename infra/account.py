@@ -14,7 +14,7 @@ standard error.
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,49 @@ def refused(account: Account, settings: Settings) -> str | None:
         f"pull_concurrency and reserve_concurrency reserve {wanted:,} executions, and this account can reserve"
         f" {account.reservable:,} of its {account.limit:,}: Lambda keeps {UNRESERVED} free"
     )
+
+
+@dataclass(frozen=True)
+class TableQuota:
+    """The most units a second of one table of the account."""
+
+    writes: int
+    reads: int
+
+
+def too_warm(quota: TableQuota, settings: Settings) -> str | None:
+    """Returns the reason why DynamoDB would refuse the warm units of the tables; None if it would not."""
+    for name, wanted, most in (
+        ("warm_write_units", settings.warm_write_units, quota.writes),
+        ("warm_read_units", settings.warm_read_units, quota.reads),
+    ):
+        if wanted is not None and wanted > most:
+            return (
+                f"{PREFIX}{name} is {wanted:,}, and a table of this account has {most:,} units a second at most: raise"
+                " the quota for the throughput of a table of DynamoDB first, or set fewer"
+            )
+    return None
+
+
+def table_quota(client: Any) -> TableQuota:
+    """Reads the quota of a table from DynamoDB. Raises errors of botocore."""
+    limits = client.describe_limits()
+    return TableQuota(writes=limits["TableMaxWriteCapacityUnits"], reads=limits["TableMaxReadCapacityUnits"])
+
+
+def check_tables(make_tables: Callable[[], Any], context: Mapping[str, object]) -> str:
+    """Returns a sentence for the operator where the quota of the tables is not known; "" where it is, or where no
+    setting needs it. Raises ``Wrong`` for more warm units than a table may have."""
+    settings = Settings.read(context)
+    if settings.warm_write_units is None and settings.warm_read_units is None:
+        return ""
+    try:
+        reason = too_warm(table_quota(make_tables()), settings)
+    except (BotoCoreError, ClientError) as error:
+        return f"the quota of tables is not known, so the warm units are not checked: {error}"
+    if reason is not None:
+        raise Wrong(reason)
+    return ""
 
 
 def old_runtime(settings: Settings, runtime: str) -> str | None:
@@ -161,9 +204,15 @@ def options(client: Any, context: Mapping[str, object]) -> tuple[str, str]:
 
 def main(arguments: Sequence[str]) -> int:
     config = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
+
+    def client(service: str) -> Any:
+        return make_client(service, config, region=os.environ.get("AWS_REGION"), endpoint_url=None)
+
     try:
-        client = make_client("lambda", config, region=os.environ.get("AWS_REGION"), endpoint_url=None)
-        text, why = options(client, operator_context(arguments, Path("cdk.context.json")))
+        context = operator_context(arguments, Path("cdk.context.json"))
+        if unknown := check_tables(lambda: client("dynamodb"), context):
+            sys.stderr.write(f"{unknown}\n")
+        text, why = options(client("lambda"), context)
     except Wrong as error:
         sys.stderr.write(f"{error}\n")
         return 1

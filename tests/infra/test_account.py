@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from botocore.config import Config
+from botocore.exceptions import NoCredentialsError
 from botocore.stub import Stubber
 
 from hourwheel.adapters.aws.clients import make_client
 from infra import account
-from infra.account import ANSWER_SECONDS, UNRESERVED, Account, chosen, operator_context, options
+from infra.account import ANSWER_SECONDS, UNRESERVED, Account, check_tables, chosen, operator_context, options
 from infra.functions import RESERVED
 from infra.settings import Settings, Wrong
 
@@ -84,6 +85,30 @@ def test_what_lambda_would_refuse_ends_the_deployment_before_it_begins() -> None
     for context in ({"hourwheel:pull_concurrency": "5"}, {"hourwheel:reserve_concurrency": "true"}):
         with pytest.raises(Wrong, match=r"can reserve 0 of its 10: Lambda keeps 100 free"):
             options(lambda_with(10, 10), context)
+
+
+def tables_with(writes: int, reads: int) -> Any:
+    """Returns a client of DynamoDB for one request."""
+    client = make_client("dynamodb", Config(), region="eu-west-1", endpoint_url="http://127.0.0.1:9")
+    stub = Stubber(client)
+    stub.add_response("describe_limits", {"TableMaxWriteCapacityUnits": writes, "TableMaxReadCapacityUnits": reads})
+    stub.activate()
+    return client
+
+
+@pytest.mark.parametrize(("name", "most"), [("warm_write_units", 40_000), ("warm_read_units", 60_000)])
+def test_more_warm_units_than_a_table_may_have_end_the_deployment_before_it_begins(name: str, most: int) -> None:
+    assert check_tables(lambda: tables_with(40_000, 60_000), {f"hourwheel:{name}": str(most)}) == ""
+    with pytest.raises(Wrong, match=rf"^hourwheel:{name} is {most + 1:,}, .* has {most:,} units a second at most"):
+        check_tables(lambda: tables_with(40_000, 60_000), {f"hourwheel:{name}": str(most + 1)})
+
+
+def test_without_warm_units_nothing_is_asked_and_an_unknown_quota_is_said() -> None:
+    def refused() -> Any:
+        raise NoCredentialsError
+
+    assert check_tables(refused, {}) == ""
+    assert "quota of tables is not known" in check_tables(refused, {"hourwheel:warm_read_units": "20000"})
 
 
 def test_functions_on_an_old_python_are_refused_unless_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
