@@ -52,6 +52,8 @@ def make_archive(folder: Path, messages: int) -> None:
     rows = messages // ROW_MESSAGES
     manifest = Manifest(
         number=0,
+        store="bench",
+        previous="",
         began_ms=BEGAN_MS,
         ended_ms=BEGAN_MS,
         complete_ms=0,

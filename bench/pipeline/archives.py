@@ -12,7 +12,7 @@ from hourwheel.archive.blocks import Entry, encode_messages
 from hourwheel.archive.segments import join, segment_key
 from hourwheel.model.messages import Message
 from hourwheel.retention.kinds import MESSAGES
-from hourwheel.retention.manifests import Manifest, Segment, SegmentPart, Span, commit
+from hourwheel.retention.manifests import Manifest, Segment, SegmentPart, Span, commit, sealed
 from hourwheel.times import HOUR_MS
 
 BODY_BYTES = 100
@@ -39,6 +39,7 @@ def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
     archive, source = FileBlobs(folder), messages(count)
     rows: dict[str, int] = dict.fromkeys((f"{name}~1/{queue}" for name in SUBJECTS for queue in range(QUEUES)), 0)
     batches = count // BATCH // segments
+    previous = ""
     for number in range(manifests):
         named = [
             _segment(archive, source, batches, rows, index)
@@ -46,6 +47,8 @@ def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
         ]
         manifest = Manifest(
             number=number,
+            store="bench",
+            previous=previous,
             began_ms=START_MS,
             ended_ms=START_MS,
             complete_ms=0,
@@ -55,6 +58,7 @@ def build(folder: Path, count: int, segments: int, manifests: int = 1) -> None:
             missing=[],
         )
         assert commit(archive, manifest)
+        previous = sealed(manifest).digest
 
 
 def _segment(archive: FileBlobs, source: Iterator[Message], batches: int, rows: dict[str, int], index: int) -> Segment:

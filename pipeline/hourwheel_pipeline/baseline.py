@@ -140,9 +140,10 @@ def _scope(search: ChangeSearch, before: Baseline, claims: DataFrame, snapshots:
         raise ChangesUnknown  # a manifest or a snapshot of the registry was lost or put back
     # Doubt about rows of a dispatch log is doubt about the messages of all subjects in its hours.
     for table in SCHEMAS:
-        if search.before[table].progress.quarantined != search.now[table].progress.quarantined:
+        before_progress, now = search.before[table].progress, search.now[table].progress
+        if (before_progress.quarantined, before_progress.lost) != (now.quarantined, now.lost):
             raise ChangesUnknown
-    if any(manifest.unreadable or manifest.missing for manifest in search.manifests.values()):
+    if any(manifest.unreadable or manifest.missing for manifest in search.manifests()):
         raise ChangesUnknown
     subjects = search.new_rows().subjects | _with_longer_logs(search) | search.regrouped(snapshots)
     if _lacks_new_rows(search, claims):
@@ -156,7 +157,7 @@ def _scope(search: ChangeSearch, before: Baseline, claims: DataFrame, snapshots:
 
 
 def _with_longer_logs(search: ChangeSearch) -> set[str]:
-    spans = (span for manifest in search.manifests.values() for span in manifest.spans)
+    spans = (span for manifest in search.manifests() for span in manifest.spans)
     return {subject_of(span.kind, span.log) for span in spans if span.kind != DISPATCHES and not is_schedule(span.log)}
 
 
@@ -187,7 +188,7 @@ def _lately_active(search: ChangeSearch, stuck_ms: int) -> set[str]:
 def _due_since(search: ChangeSearch, stuck_ms: int) -> set[str]:
     """Returns the subjects with delayed messages that could not be judged at the last horizon, and can be at the new
     one."""
-    horizon_ms = max([search.horizon_ms, *(manifest.complete_ms for manifest in search.manifests.values())])
+    horizon_ms = max([search.horizon_ms, *(manifest.complete_ms for manifest in search.manifests())])
     first_ms = max(0, search.horizon_ms - stuck_ms - _BEFORE_DUE_MS)
     low, high = (f"{SCHEDULE_PREFIX}{at_ms:013d}" for at_ms in (first_ms, horizon_ms))
     return search.lake.subjects_of_rows(MESSAGES, f"log >= '{low}' and log < '{high}'")

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from hourwheel.errors import Corrupt, NotFound
+from hourwheel.errors import NotFound
 from hourwheel.ports.storage import Blobs
-from hourwheel.retention.manifests import Manifest, read
+from hourwheel.retention.chain import LostManifest
 from hourwheel_pipeline.lake import Lake, files_of
+from hourwheel_pipeline.reading import links_from
 from hourwheel_pipeline.schemas import SCHEMAS
 
 
@@ -25,9 +26,11 @@ def quiet_horizon(archive: Blobs, start: int, last_manifest: int, before_ms: int
     this time by the manifests below ``start``. Returns None if a manifest from ``start`` on cannot be read, or brought
     more than a later time: rows, a snapshot of the registry, or damage."""
     horizon_ms = before_ms
-    for number in range(start, last_manifest + 1):
-        manifest = _manifest(archive, number)
-        if manifest is None or manifest.segments or manifest.spans or manifest.unreadable or manifest.missing:
+    for link in links_from(archive, start, last_manifest + 1):
+        if isinstance(link, LostManifest):
+            return None
+        manifest = link.manifest
+        if manifest.segments or manifest.spans or manifest.unreadable or manifest.missing:
             return None
         horizon_ms = max(horizon_ms, manifest.complete_ms)
     return horizon_ms
@@ -41,10 +44,3 @@ def _contents(lake: Lake) -> Iterable[str]:
             yield from sorted(file.file_path for file in files_of(lake.table(name).scan()))
         except NotFound:
             continue
-
-
-def _manifest(archive: Blobs, number: int) -> Manifest | None:
-    try:
-        return read(archive, number)
-    except Corrupt:
-        return None

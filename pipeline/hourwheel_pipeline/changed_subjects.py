@@ -17,7 +17,6 @@ whole.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,11 +26,13 @@ from pyspark.sql import functions as fn
 from hourwheel.errors import Corrupt
 from hourwheel.model.log_names import LogName, is_schedule, source_of
 from hourwheel.ports.storage import Blobs
-from hourwheel.retention.manifests import Manifest, Segment, read
+from hourwheel.retention.chain import LinkedManifest
+from hourwheel.retention.manifests import Manifest, Segment
 from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.checks.coverage import groups_of
 from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.reading import links_from
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 from hourwheel_pipeline.table_progress import TableProgress
 
@@ -126,12 +127,18 @@ class ChangeSearch:
     now: Mapping[str, TableState]
     horizon_ms: int
 
-    @cached_property
-    def manifests(self) -> Mapping[int, Manifest]:
-        """Returns the manifests of which any table took rows since. Raises ``ChangesUnknown`` if one cannot be read."""
+    def manifests(self) -> Iterator[Manifest]:
+        """Yields the manifests of which any table took rows since. Each call reads them anew: there may be more of them
+        than fit into the driver. Raises ``ChangesUnknown`` if one cannot be read."""
         first = min(state.progress.last_manifest for state in self.before.values()) + 1
         last = max(state.progress.last_manifest for state in self.now.values())
-        return {number: self._manifest(number) for number in range(first, last + 1)}
+        try:
+            for link in links_from(self.archive, first, last + 1):
+                if not isinstance(link, LinkedManifest):
+                    raise ChangesUnknown
+                yield link.manifest
+        except Corrupt as error:
+            raise ChangesUnknown from error
 
     def new_rows(self) -> NewRows:
         """Returns the subjects with new rows, and the hour of the earliest of these rows. Raises ``ChangesUnknown`` if
@@ -199,18 +206,10 @@ class ChangeSearch:
         before, now = self.before[table].progress, self.now[table].progress
         quarantined = {segment.key for segment in now.quarantined}
         # The rows of a quarantined segment that was taken are those of an older manifest.
-        if any(segment.key not in quarantined for segment in before.quarantined):
+        if any(segment.key not in quarantined for segment in before.quarantined) or before.lost != now.lost:
             raise ChangesUnknown
-        for number in range(before.last_manifest + 1, now.last_manifest + 1):
-            for segment in self.manifests[number].segments:
-                if segment.kind == table and segment.key not in quarantined:
-                    yield number, segment
-
-    def _manifest(self, number: int) -> Manifest:
-        try:
-            manifest = read(self.archive, number)
-        except Corrupt as error:
-            raise ChangesUnknown from error
-        if manifest is None:
-            raise ChangesUnknown
-        return manifest
+        for manifest in self.manifests():
+            if before.last_manifest < manifest.number <= now.last_manifest:
+                for segment in manifest.segments:
+                    if segment.kind == table and segment.key not in quarantined:
+                        yield manifest.number, segment

@@ -5,7 +5,7 @@ the run. Then a commit adds the files and records up to which manifest the table
 between leaves files that no table names; a run that another job overtakes drops its own files and reads the table anew.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -16,14 +16,16 @@ from pyspark.sql import SparkSession
 
 from hourwheel.errors import Corrupt
 from hourwheel.ports.storage import Blobs
-from hourwheel.retention.manifests import Manifest, manifest_key, read
+from hourwheel.retention.chain import LinkedManifest, read
+from hourwheel.retention.manifests import manifest_key
 from hourwheel.system import SystemIds
+from hourwheel_pipeline.compact_steps import Step, new_links, put_back, steps_of
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lake import CommitConflict, Lake, layout_of
 from hourwheel_pipeline.last_runs import leave_compacted
 from hourwheel_pipeline.progress import stage
-from hourwheel_pipeline.reading import Work, manifests_from
+from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.segment_rows import QUARANTINED, Unread, segment_rows, unread_of
 from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
@@ -37,14 +39,14 @@ _GROWTH = 1.0
 
 
 class UnreadableSegments(Corrupt):
-    """Segments cannot be read, and ``on_damage`` is ``stop``, or there are more of them than ``max_quarantined``."""
+    """Segments cannot be read and ``on_damage`` is ``stop``, or more segments or manifests than ``max_quarantined``."""
 
 
 class CompactOptions(ArchiveOptions):
     """The options of ``compact``. ``archive`` and ``lake`` are a folder or ``s3://bucket/prefix``.
 
-    ``on_damage`` says whether the job quarantines a segment that cannot be read, or stops. ``again`` also takes
-    quarantined segments that can be read now. One commit takes about ``step_bytes`` or ``step_segments`` of the
+    ``on_damage`` says whether the job goes on without a segment or manifest that cannot be read, or stops. ``again``
+    also takes those that can be read now. One commit takes about ``step_bytes`` or ``step_segments`` of the
     archive, and writes files of about ``file_bytes``. With more than ``max_quarantined`` unreadable segments of a
     table the job fails: then the archive is wrong, not a few segments.
 
@@ -92,13 +94,6 @@ class CompactReport(msgspec.Struct, frozen=True, kw_only=True):
     archive: ArchiveInspection | None = None
 
 
-class Step(NamedTuple):
-    """The segments of the manifests up to ``last_manifest``."""
-
-    last_manifest: int
-    works: Sequence[Work]
-
-
 class _Written(NamedTuple):
     folder: str
     paths: Sequence[str]
@@ -112,7 +107,8 @@ def run(spark: SparkSession, options: CompactOptions) -> CompactReport:
     Raises:
         UnreadableSegments: segments cannot be read, and ``on_damage`` is ``stop``, or there are more than
             ``max_quarantined``.
-        Corrupt: a manifest cannot be read.
+        Corrupt: the archive is not the one that the lake took, or a manifest cannot be read and ``on_damage`` is
+            ``stop``.
         Broken: the lake was copied or moved, or another version wrote its tables.
 
     Example:
@@ -133,9 +129,9 @@ def idle(options: CompactOptions) -> CompactReport | None:
         return None
     with closing(existing) as lake:
         every_progress = [lake.table_progress(table) for table in SCHEMAS]
-        start = min(progress.last_manifest for progress in every_progress) + 1
-        retakes = options.again and any(progress.quarantined for progress in every_progress)
-        manifests = () if retakes else manifests_from(archive, start)
+        retakes = options.again and any(progress.quarantined or progress.lost for progress in every_progress)
+        links = () if retakes else new_links(archive, every_progress)
+        manifests = (link.manifest for link in links if isinstance(link, LinkedManifest))
         if retakes or any(segment.kind in SCHEMAS for manifest in manifests for segment in manifest.segments):
             return None
         return Compaction(None, options, archive, lake).run()
@@ -158,8 +154,9 @@ class Compaction:
             if self.options.again:
                 while not self._take_again(table):
                     self._lost_races += 1
-        start = min(self.lake.last_manifest(table) for table in SCHEMAS) + 1
-        for step in self._steps(manifests_from(self.archive, start)):
+        links = new_links(self.archive, [self.lake.table_progress(table) for table in SCHEMAS])
+        stop = self.options.on_damage == "stop"
+        for step in steps_of(links, self.options.step_bytes, self.options.step_segments, stop=stop):
             for table in SCHEMAS:
                 while not self._take(table, step):
                     self._lost_races += 1
@@ -173,33 +170,14 @@ class Compaction:
 
     def _inspected(self) -> ArchiveInspection:
         """Inspects the whole archive, of which the run itself reads only the new manifests."""
-        options = self.options
+        options, last = self.options, self.lake.newest_progress()
         return inspect(
             options.archive,
-            last_manifest=max(report.last_manifest for report in self._tables.values()),
+            last_manifest=last.last_manifest,
+            last_digest=last.digest,
             region=options.region,
             endpoint_url=options.endpoint_url,
         )
-
-    def _steps(self, manifests: Iterator[Manifest]) -> Iterator[Step]:
-        """Yields the steps. If a manifest cannot be read, yields those before it as a step, and then raises
-        ``Corrupt``."""
-        works: list[Work] = []
-        size, last_manifest = 0, -1
-        try:
-            for manifest in manifests:
-                last_manifest = manifest.number
-                new = [Work.of(last_manifest, segment) for segment in manifest.segments if segment.kind in SCHEMAS]
-                works += new
-                size += sum(work.bytes for work in new)
-                if size >= self.options.step_bytes or len(works) >= self.options.step_segments:
-                    yield Step(last_manifest, works)
-                    works, size = [], 0
-        except Corrupt:
-            yield Step(last_manifest, works)
-            raise
-        # Also without segments: the tables record the last manifest that they have seen.
-        yield Step(last_manifest, works)
 
     def _take(self, table: str, step: Step) -> bool:
         """Brings the table up to the step. Returns False if another job changed the table meanwhile."""
@@ -208,15 +186,26 @@ class Compaction:
         if step.last_manifest <= progress.last_manifest:
             return True
         works = [work for work in step.works if work.kind == table and work.manifest > progress.last_manifest]
-        return self._commit(table, works, step.last_manifest, properties)
+        lost = [number for number in step.lost if number > progress.last_manifest]
+        return self._commit(table, step._replace(works=works), properties, lost=lost)
 
     def _take_again(self, table: str) -> bool:
-        """Takes the quarantined segments that can be read now. Returns False if another job changed the table
-        meanwhile."""
+        """Takes the quarantined segments, and the segments of lost manifests, that can be read now. Returns False if
+        another job changed the table meanwhile."""
         properties = self.lake.properties(table)
         progress = TableProgress.of(properties)
         works = [self._work_of(segment) for segment in progress.quarantined]
-        return not works or self._commit(table, works, progress.last_manifest, properties)
+        found = put_back(self.archive, progress.lost)
+        works += [
+            Work.of(manifest.number, segment)
+            for manifest in found
+            for segment in manifest.segments
+            if segment.kind == table
+        ]
+        if not works and not found:
+            return True
+        step = Step(progress.last_manifest, progress.digest, works, [])
+        return self._commit(table, step, properties, found=[manifest.number for manifest in found])
 
     def _work_of(self, quarantined: QuarantinedSegment) -> Work:
         manifest = read(self.archive, quarantined.manifest)
@@ -225,10 +214,24 @@ class Compaction:
                 return Work.of(quarantined.manifest, segment)
         raise Corrupt(f"{manifest_key(quarantined.manifest)} does not name {quarantined.key}, which is quarantined")
 
-    def _commit(self, table: str, works: Sequence[Work], last_manifest: int, properties: dict[str, str]) -> bool:
+    def _commit(
+        self,
+        table: str,
+        step: Step,
+        properties: dict[str, str],
+        *,
+        lost: Sequence[int] = (),
+        found: Sequence[int] = (),
+    ) -> bool:
+        works = step.works
         written = self._write(table, works)
         progress = TableProgress.of(properties).after(
-            last_manifest, {work.key for work in works}, _quarantined_segments(works, written.unread)
+            step.last_manifest,
+            {work.key for work in works},
+            _quarantined_segments(works, written.unread),
+            digest=step.digest,
+            lost=lost,
+            found=found,
         )
         try:
             self._check(table, written.unread, progress)
@@ -279,11 +282,12 @@ class Compaction:
         if unread and self.options.on_damage == "stop":
             reasons = "; ".join(f"{segment.key}: {segment.reason}" for segment in unread[:10])
             raise UnreadableSegments(f"{len(unread)} segments of {table} cannot be read: {reasons}")
-        if len(progress.quarantined) > self.options.max_quarantined:
-            raise UnreadableSegments(
-                f"{len(progress.quarantined)} segments of {table} cannot be read, max_quarantined is "
-                f"{self.options.max_quarantined}: is this the archive?"
-            )
+        for what, number in ((f"segments of {table}", len(progress.quarantined)), ("manifests", len(progress.lost))):
+            if number > self.options.max_quarantined:
+                raise UnreadableSegments(
+                    f"{number} {what} cannot be read, max_quarantined is {self.options.max_quarantined}: is this the"
+                    " archive?"
+                )
 
 
 def _quarantined_segments(works: Sequence[Work], unread: Sequence[Unread]) -> list[QuarantinedSegment]:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.ports.storage import Blobs
-from hourwheel.retention.manifests import read
+from hourwheel.retention.chain import read
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS

@@ -38,7 +38,7 @@ from hourwheel.errors import Broken, HourwheelError, NotFound, Unavailable
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.catalogs import find_catalog, open_catalog
 from hourwheel_pipeline.locations import Files, FoundFile, folder_of, on_s3
-from hourwheel_pipeline.schemas import spark_ddl
+from hourwheel_pipeline.schemas import SCHEMAS, spark_ddl
 from hourwheel_pipeline.table_progress import TableProgress
 from hourwheel_pipeline.writing import Layout, configured, share_of, write
 
@@ -190,6 +190,10 @@ class Lake:
     def last_manifest(self, name: str) -> int:
         """Returns the number of the last manifest that the table holds; -1 for none."""
         return self.table_progress(name).last_manifest
+
+    def newest_progress(self) -> TableProgress:
+        """Returns the progress of the table that holds most of the archive."""
+        return max(map(self.table_progress, SCHEMAS), key=lambda progress: progress.last_manifest)
 
     def state(self, name: str) -> tuple[TableProgress, int]:
         """Returns the progress of the table and the number of its rows, both of one snapshot; an empty progress and 0

@@ -11,7 +11,6 @@ The job adds its findings to the table ``findings``, all with the ``found_at`` o
 summary of the table.
 """
 
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -226,7 +225,7 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
             horizon_ms=horizon_ms,
             last_manifest=last_manifest,
             new_errors=0,
-            archive=_inspected(options, last_manifest),
+            archive=_inspected(options, lake),
         )
         lake.commit(TABLE, added=[], properties={PROPERTY: repeated.encoded})
         leave_reconciled(lake, repeated)
@@ -271,10 +270,12 @@ def _basis(lake: Lake, options: ReconcileOptions, now_ms: int) -> str:
     return digest_of(lake, options.first_day(now_ms), options.deep, *_criteria(options))
 
 
-def _inspected(options: ReconcileOptions, last_manifest: Mapping[str, int]) -> ArchiveInspection:
+def _inspected(options: ReconcileOptions, lake: Lake) -> ArchiveInspection:
+    last = lake.newest_progress()
     return inspect(
         options.archive,
-        last_manifest=max(last_manifest.values()),
+        last_manifest=last.last_manifest,
+        last_digest=last.digest,
         deep=options.deep,
         region=options.region,
         endpoint_url=options.endpoint_url,
@@ -397,6 +398,7 @@ class _Reconciliation:
             [segment.key for segment in self._quarantined],
             None if self._since is None else start_ms(self._since),
             counted=counted,
+            lost=any(state.progress.lost for state in self._tables.values()),
         )
 
     def _findings(self, evidence: Evidence, coverage: Coverage, carried: _Carried | None) -> DataFrame:
@@ -449,7 +451,7 @@ class _Reconciliation:
             new_errors=findings.where(new).count(),
             expired=most_expired(baseline.expired, self.options.listed),
             unknown=_unknown(coverage, self._quarantined, self._snapshots, self.options.listed),
-            archive=_inspected(self.options, self._numbers),
+            archive=_inspected(self.options, self.lake),
         )
 
 

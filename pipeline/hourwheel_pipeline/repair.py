@@ -130,9 +130,11 @@ def report_of(lake: Lake, options: RepairOptions, tables: Sequence[TableRepair])
     """Returns the report: the changes to the tables, and the objects that an operator has to put back."""
     every_progress = [lake.table_progress(name) for name in SCHEMAS]
     files = sum(len(files_of(lake.table(name).scan())) for name in lake.tables())
+    last = lake.newest_progress()
     inspected = inspect(
         options.archive,
-        last_manifest=max(progress.last_manifest for progress in every_progress),
+        last_manifest=last.last_manifest,
+        last_digest=last.digest,
         region=options.region,
         endpoint_url=options.endpoint_url,
     )

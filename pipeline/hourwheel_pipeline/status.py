@@ -6,14 +6,10 @@ from functools import partial
 
 import msgspec
 
-from hourwheel.errors import Corrupt
-from hourwheel.ports.storage import Blobs
-from hourwheel.retention.manifests import Manifest, read
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.failures import REPAIR
-from hourwheel_pipeline.integrity import ArchiveInspection, inspect, manifest_numbers
+from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.lake import NAMESPACE, Lake, files_of
-from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reconcile import last_of
 from hourwheel_pipeline.schemas import SCHEMAS
 
@@ -61,25 +57,20 @@ def status_of(
 ) -> Status:
     """Returns the status of an archive and a lake. Creates nothing, also if there is no lake yet. With ``deep`` also
     reads all segments of the archive."""
-    blobs = blobs_at(archive, region, endpoint_url)
-    manifests = max(manifest_numbers(blobs), default=-1) + 1
     inspect_archive = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
     existing = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
     if existing is None:
-        tables = [TableStatus(table=name, behind=manifests, quarantined=0, rows=0) for name in SCHEMAS]
-        return Status(
-            archive=_archive(blobs, manifests),
-            inspection=inspect_archive(),
-            tables=tables,
-            found_at=None,
-            findings=None,
-        )
+        inspected = inspect_archive()
+        tables = [TableStatus(table=name, behind=inspected.end, quarantined=0, rows=0) for name in SCHEMAS]
+        return Status(archive=_archive(inspected), inspection=inspected, tables=tables, found_at=None, findings=None)
     with closing(existing) as opened:
         reconciled = last_of(opened)
+        last = opened.newest_progress()
+        inspected = inspect_archive(last_manifest=last.last_manifest, last_digest=last.digest)
         return Status(
-            archive=_archive(blobs, manifests),
-            inspection=inspect_archive(last_manifest=max(opened.last_manifest(name) for name in SCHEMAS)),
-            tables=[_table(opened, name, manifests) for name in SCHEMAS],
+            archive=_archive(inspected),
+            inspection=inspected,
+            tables=[_table(opened, name, inspected.end) for name in SCHEMAS],
             found_at=None if reconciled is None else rfc3339(reconciled.found_ms),
             findings=None if reconciled is None else reconciled.counts,
             lake=[sentence for name in opened.tables() for sentence in _file_faults(opened, name)],
@@ -99,23 +90,12 @@ def _file_faults(lake: Lake, name: str) -> Iterator[str]:
             yield f"{file.file_path} of the lake {fault}: {REPAIR}"
 
 
-def _archive(blobs: Blobs, manifests: int) -> ArchiveStatus:
-    last = _manifest(blobs, manifests - 1)
-    newest_first = (_manifest(blobs, number) for number in range(manifests - 1, -1, -1))
-    complete = next((manifest for manifest in newest_first if manifest is not None and manifest.complete_ms), None)
+def _archive(inspected: ArchiveInspection) -> ArchiveStatus:
     return ArchiveStatus(
-        manifests=manifests,
-        complete_until=None if complete is None else rfc3339(complete.complete_ms),
-        last=None if last is None else rfc3339(last.ended_ms),
+        manifests=inspected.end,
+        complete_until=rfc3339(inspected.complete_ms) if inspected.complete_ms else None,
+        last=rfc3339(inspected.ended_ms) if inspected.ended_ms else None,
     )
-
-
-def _manifest(blobs: Blobs, number: int) -> Manifest | None:
-    """Returns the manifest; None if it is missing or cannot be read, which the problems of the archive report."""
-    try:
-        return read(blobs, number) if number >= 0 else None
-    except Corrupt:
-        return None
 
 
 def _table(lake: Lake, name: str, manifests: int) -> TableStatus:

@@ -44,7 +44,13 @@ def _rebuilt(report: "Rebuilt") -> str:
         (report.rows, "row"),
         (report.messages, "message"),
     )
-    return f"{', '.join(counted(number, noun) for number, noun in what)} from {counted(report.manifests, 'manifest')}"
+    brought = (
+        f"{', '.join(counted(number, noun) for number, noun in what)} from {counted(report.manifests, 'manifest')}"
+    )
+    lost, segments = len(report.lost_manifests), len(report.unreadable_segments)
+    left_out = [f"without {counted(lost, 'manifest')} and {counted(report.lost_rows, 'row')} of them"] * bool(lost)
+    left_out += [f"without {counted(segments, 'segment')}"] * bool(segments)
+    return ", ".join([brought, *left_out])
 
 
 def _compacted(report: "CompactReport") -> str:

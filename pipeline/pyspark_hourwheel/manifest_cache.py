@@ -4,7 +4,9 @@ passed it."""
 from collections.abc import Iterator, Sequence
 
 from hourwheel.archive.reading import registry_snapshots
+from hourwheel.ports.storage import Blobs
 from hourwheel.retention.kinds import REGISTRY
+from hourwheel.retention.manifests import stored
 from hourwheel_pipeline.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
 from pyspark_hourwheel.options import ReadOptions
@@ -20,12 +22,15 @@ class ManifestCache:
         self._options = options
         self._archive = blobs_at(options.archive, options.region, options.endpoint)
         self._begin = (0, 0)
+        self._end = -1  # behind the last manifest that a listing has found
         self._registry: Work | None = None
         self.segments: Sequence[SubjectSegment] = []
         self.count = 0
 
     def read_on(self) -> None:
         """Reads the manifests that came since the last call."""
+        if self.count == self._end and not _has(self._archive, self.count):
+            return
         segments = list(self.segments)
         for manifest in manifests_from(self._archive, self.count):
             segments += subject_blocks_of(manifest, self._options.subject, self._options.queue)
@@ -33,7 +38,7 @@ class ManifestCache:
             snapshots = [segment for segment in manifest.segments if segment.kind == REGISTRY]
             if snapshots:
                 self._registry = Work.of(manifest.number, snapshots[-1])
-        self.segments = segments
+        self.segments, self._end = segments, self.count
 
     def check(self) -> None:
         """Raises ``ValueError`` if there is no archive, or it has no such subject. Call it after reading from the
@@ -82,3 +87,9 @@ class ManifestCache:
     def _subjects(self, registry: Work) -> set[str]:
         snapshots = registry_snapshots(self._archive, registry)
         return {subject.name for snapshot in snapshots for subject in snapshot.subjects}
+
+
+def _has(archive: Blobs, number: int) -> bool:
+    """Returns whether the archive has this manifest or the next one: two reads, and no listing, where nothing is
+    new."""
+    return stored(archive, number) is not None or stored(archive, number + 1) is not None

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.retention.manifests import manifests
+from hourwheel.retention.chain import manifests
 from tests.integration.process import Server, pull, send
 from tests.integration.test_crashes import Writers
 from tests.unit.archive.reading import contents

@@ -13,7 +13,7 @@ from hourwheel.model.messages import Message
 from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.records import PullRow
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS
-from hourwheel.retention.manifests import Manifest, MissingRows, Segment, SegmentPart, Span, commit
+from hourwheel.retention.manifests import Manifest, MissingRows, Segment, SegmentPart, Span, commit, sealed
 from hourwheel.times import HOUR_MS
 
 RETENTION_MS = 3 * 86_400_000
@@ -54,6 +54,8 @@ class ArchiveBuilder:
     archive: Blobs
     block_rows: int = 100
     number: int = 0
+    store: str = "made-up"
+    previous: str = ""
     _next: Counter[tuple[str, str]] = field(default_factory=Counter)
     _sequences: Counter[str] = field(default_factory=Counter)
     _rows: list[_Row] = field(default_factory=list)
@@ -82,6 +84,8 @@ class ArchiveBuilder:
         segments = [self._segment(kind, hour_ms, rows, alter) for (kind, hour_ms), rows in self._by_hour().items()]
         manifest = Manifest(
             number=self.number,
+            store=self.store,
+            previous=self.previous,
             began_ms=min((row.at_ms for row in self._rows), default=0),
             ended_ms=max((row.at_ms for row in self._rows), default=0),
             complete_ms=0,
@@ -91,6 +95,7 @@ class ArchiveBuilder:
             missing=list(gone),
         )
         assert commit(self.archive, manifest)
+        self.previous = sealed(manifest).digest
         self.number += 1
         self._rows.clear()
         return manifest

@@ -16,11 +16,14 @@ from hourwheel.archive.blocks import SCHEMAS as BLOCK_SCHEMAS
 from hourwheel.errors import Corrupt
 from hourwheel.logs.codec import Block, pack, unpack
 from hourwheel.model.messages import Message
-from hourwheel.retention.manifests import manifest_key, read
-from hourwheel_pipeline import compact
+from hourwheel.retention.chain import read
+from hourwheel.retention.manifests import manifest_key
+from hourwheel_pipeline import compact, exits, outcomes
 from hourwheel_pipeline.compact import UnreadableSegments
 from hourwheel_pipeline.lake import Lake
 from hourwheel_pipeline.schemas import MESSAGES, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.status import status_of
+from tests.pipeline.archives import ArchiveBuilder
 from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted
 from tests.pipeline.worlds import World, lively
 
@@ -286,17 +289,54 @@ def manifests_in(lake: Compacted, table: str) -> dict[int, int]:
     return {row["manifest"]: row["count"] for row in lake.frame(table).groupBy("manifest").count().collect()}
 
 
-def test_manifests_before_an_unreadable_one_are_taken(lake: Compacted) -> None:
+@pytest.mark.parametrize("left", [b"{}", None])
+def test_a_lost_manifest_is_passed_over_and_taken_once_it_is_back(
+    lake: Compacted, spark: SparkSession, tmp_path: Path, left: bytes | None
+) -> None:
+    twin = Compacted(tmp_path / "twin", spark)
+    for number in range(5):
+        lake.add(NOON_MS + number)
+        twin.add(NOON_MS + number)
+    archive, key = lake.builder.archive, manifest_key(2)
+    data = archive.get(key)
+    archive.delete(key)
+    if left is not None:
+        archive.put(key, left)
+    with pytest.raises(Corrupt, match=key):
+        lake.compact(on_damage="stop")
+    assert lake.last_manifests() == [1, 1, 1]
+    twin.compact()
+    for _ in range(2):  # each day the loss is named
+        report = lake.compact()
+        assert report.archive is not None
+        assert [problem.key for problem in report.archive.problems] == [key]
+        assert outcomes.of_reports([report]) == exits.DAMAGE
+    assert {number for table in SCHEMAS for number in manifests_in(lake, table)} == {0, 1, 3, 4}
+    with closing(Lake.open(lake.lake)) as opened:
+        assert [opened.table_progress(table).lost for table in SCHEMAS] == [(2,)] * 3
+    archive.delete(key)
+    archive.put(key, data)
+    lake.compact()
+    assert lake.places() != twin.places()
+    lake.compact(again=True)
+    assert lake.places() == twin.places()
+    with closing(Lake.open(lake.lake)) as opened:
+        assert [opened.table_progress(table).lost for table in SCHEMAS] == [()] * 3
+
+
+def test_an_archive_that_was_restored_and_written_since_is_not_merged(lake: Compacted) -> None:
+    archive = lake.builder.archive
     for number in range(3):
         lake.add(NOON_MS + number)
-    archive = lake.builder.archive
-    data = archive.get(manifest_key(2))
-    archive.delete(manifest_key(2))
-    archive.put(manifest_key(2), b"{}")
-    with pytest.raises(Corrupt, match=manifest_key(2)):
-        lake.compact()
-    assert lake.last_manifests() == [1, 1, 1]
-    archive.delete(manifest_key(2))
-    archive.put(manifest_key(2), data)
     lake.compact()
-    assert lake.places() == lake.archived()
+    before = lake.places()
+    for number in range(3):
+        archive.delete(manifest_key(number))
+    lake.builder = ArchiveBuilder(archive)
+    for number in range(3, 8):
+        lake.add(NOON_MS + number)
+    with pytest.raises(Corrupt, match=f"{manifest_key(2)} is not the one that the lake took"):
+        lake.compact()
+    assert lake.places() == before
+    status = status_of(str(lake.root / "archive"), lake.lake)
+    assert [problem.kind for problem in status.inspection.problems] == ["other_manifest"]

@@ -194,7 +194,7 @@ def test_a_subject_is_unknown_when_the_registry_lacks_it(orders: Orders) -> None
         parts=[],
     )
     nothing = {"spans": [], "unreadable": [], "missing": [], "complete_ms": 0, "began_ms": NOON_MS, "ended_ms": NOON_MS}
-    assert commit(orders.blobs, Manifest(number=0, segments=[snapshot], **nothing))
+    assert commit(orders.blobs, Manifest(number=0, store="made-up", previous="", segments=[snapshot], **nothing))
 
     assert scanned(orders) == []
     with pytest.raises(ValueError, match=r"knows no subject 'ordres'"):

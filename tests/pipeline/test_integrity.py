@@ -104,5 +104,5 @@ def test_a_segment_of_the_right_size_is_judged_by_its_checksum_where_it_is_read(
 def test_a_reader_does_not_take_a_missing_manifest_for_the_end(tmp_path: Path, start: int) -> None:
     archive = archived(tmp_path)
     archive.delete(manifest_key(2))
-    with pytest.raises(Corrupt, match="manifests/000000000002 is missing, and a later one is there"):
+    with pytest.raises(Corrupt, match="manifests/000000000/002 is missing, and a later one is there"):
         list(manifests_from(archive, start))

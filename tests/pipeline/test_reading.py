@@ -38,29 +38,30 @@ def test_a_manifest_that_is_missing_before_others_is_not_taken_for_the_end() -> 
     archive.delete(manifest_key(4))
     found = manifests_from(archive, 0)
     assert [next(found).number for _ in range(4)] == [0, 1, 2, 3]
-    with pytest.raises(Corrupt, match=r"manifests/000000000004 is missing"):
+    with pytest.raises(Corrupt, match=r"manifests/000000000/004 is missing"):
         next(found)
 
 
 class LateBlobs(MemoryBlobs):
-    """Finds each object only at the second request."""
+    """Lists one manifest only from the second time on."""
 
     def __init__(self, archive: MemoryBlobs, late: str) -> None:
         super().__init__()
         self._objects = archive._objects
         self._late = {late}
 
-    def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        if key in self._late:
-            self._late.remove(key)
-            return super().get("not-there")
-        return super().get(key, offset=offset, length=length)
+    def list(self, prefix: str) -> list[str]:
+        names = [key for key in super().list(prefix) if key not in self._late]
+        self._late.clear()
+        return names
 
 
 def test_a_manifest_that_is_written_while_we_look_is_found() -> None:
     archive = MemoryBlobs()
-    archived(archive, 6)
-    assert [one.number for one in manifests_from(LateBlobs(archive, manifest_key(4)), 0)] == list(range(6))
+    archived(archive, 1_002)
+    # The next folder is listed after manifest 1,000 was written, and this one before 999 was.
+    found = manifests_from(LateBlobs(archive, manifest_key(999)), 990)
+    assert [one.number for one in found] == list(range(990, 1_002))
 
 
 def test_a_manifest_that_cannot_be_read_is_corrupt(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel.retention import manifests
+from hourwheel.retention import chain, manifests
 from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.findings import COLUMNS, DDL, KINDS, dated
 from hourwheel_pipeline.lake import Lake
@@ -117,7 +117,7 @@ def test_damage_of_each_kind_is_reported_and_leads_to_no_findings(spark: SparkSe
     cut = _truncate(world)
     world.compacted(spark)
     archive = FileBlobs(world.archive)
-    segments = [segment for manifest in manifests.manifests(archive) for segment in manifest.segments]
+    segments = [segment for manifest in chain.manifests(archive) for segment in manifest.segments]
     gone = [manifests.manifest_key(1), [segment.key for segment in segments if segment.kind == MESSAGES][-1]]
     for key in gone:
         archive.delete(key)
@@ -160,7 +160,7 @@ def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_repo
     world.rest()
     world.compacted(spark)
     archive = FileBlobs(world.archive)
-    gone = next(segment.key for segment in manifests.read(archive, 1).segments)
+    gone = next(segment.key for segment in chain.read(archive, 1).segments)
     for key in (manifests.manifest_key(0), gone):
         archive.delete(key)
     found = world.reconciled(spark)
@@ -173,7 +173,7 @@ def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_repo
 def _truncate(world: World) -> list[str]:
     """Cuts off the end of the second segment of each kind. Returns their keys."""
     archive = FileBlobs(world.archive)
-    segments = [segment for manifest in manifests.manifests(archive) for segment in manifest.segments]
+    segments = [segment for manifest in chain.manifests(archive) for segment in manifest.segments]
     keys = [[segment.key for segment in segments if segment.kind == kind][1] for kind in (MESSAGES, PULLS, DISPATCHES)]
     for key in keys:
         data = archive.get(key)

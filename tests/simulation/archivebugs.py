@@ -72,7 +72,7 @@ def watermarks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
             watermarks.head_record(context).load()
             or watermarks.head_record(context).swap(None, watermarks.ArchiveHead()).current
         )
-        while watermarks.read(archive, current.value.number) is not None:
+        while watermarks.stored(archive, current.value.number) is not None:
             value = watermarks.ArchiveHead(number=current.value.number + 1)
             current = watermarks.head_record(context).swap(current.token, value).current
         return current

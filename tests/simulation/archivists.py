@@ -6,7 +6,7 @@ from functools import partial
 
 from hourwheel.archive.archiver import Archived, Archiver, CommitLimits
 from hourwheel.pull_log.records import CLOSED, PullRow
-from hourwheel.retention.manifests import manifests
+from hourwheel.retention.chain import manifests
 from tests.simulation.actors import Actor
 from tests.simulation.audit import StoreAudit
 from tests.simulation.blobs import SimulatedBlobs

@@ -11,7 +11,7 @@
 Workers read the manifests: there may be more of them than fit into the driver.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.open_logs import group_parts
-from hourwheel.retention import manifests
+from hourwheel.retention.chain import LinkedManifest, chain
 from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import Manifest
 from hourwheel_pipeline.locations import blobs_at
@@ -102,8 +102,8 @@ def _each(spark: SparkSession, archive: Archive, schema: pa.Schema, rows_of: Rea
         blobs = blobs_at(archive.location, archive.region, archive.endpoint_url)
         rows: list[dict[str, Any]] = []
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                rows += _rows_of(blobs, number, rows_of)
+            for manifest in _readable(blobs, batch.column(0).to_pylist()):
+                rows += rows_of(blobs, manifest)
                 if len(rows) >= _BATCH:
                     yield pa.RecordBatch.from_pylist(rows, schema=schema)
                     rows = []
@@ -114,14 +114,14 @@ def _each(spark: SparkSession, archive: Archive, schema: pa.Schema, rows_of: Rea
     return spark.range(0, count, 1, tasks).mapInArrow(read, spark_ddl(schema))
 
 
-def _rows_of(blobs: Blobs, number: int, rows_of: Reader) -> list[dict[str, Any]]:
-    """Returns the rows that ``rows_of`` makes of the manifest; no rows if the manifest is missing or cannot be read,
-    which the inspection of the archive reports."""
-    try:
-        manifest = manifests.read(blobs, number)
-    except Corrupt:
-        return []
-    return [] if manifest is None else list(rows_of(blobs, manifest))
+def _readable(blobs: Blobs, numbers: Sequence[int]) -> Iterator[Manifest]:
+    """Yields the manifests with these consecutive numbers, without those that are missing or cannot be read, which the
+    inspection of the archive reports."""
+    if not numbers:
+        return
+    for link in chain(blobs, numbers[0], numbers[-1] + 1):
+        if isinstance(link, LinkedManifest):
+            yield link.manifest
 
 
 def _claims_of(_: Blobs, manifest: Manifest) -> Iterator[dict[str, Any]]:

@@ -88,16 +88,18 @@ def coverage_of(
     since_ms: int | None = None,
     *,
     counted: bool = False,
+    lost: bool = False,
 ) -> Coverage:
     """Returns the coverage of the evidence. ``last_manifest``: the last one that each table holds. ``quarantined``: the
     keys of quarantined segments. ``since_ms``: the time from which the evidence has rows; only rows stored
     ``MARGIN_MS`` later count as known. ``counted``: the caller knows that no row is missing; the evidence may then have
-    the rows of some subjects only."""
+    the rows of some subjects only. ``lost``: the tables lack the rows of manifests that were lost; they lie between
+    the spans of the others."""
     claims = claims.where(fn.col("manifest") <= _last_manifest(last_manifest))
     missing = missing_of(claims, _stored(evidence), quarantined, since_ms)
     missing = evidence.keep(claims.sparkSession.createDataFrame([], missing.schema) if counted else missing)
     groups = evidence.keep(groups_of(snapshots))
-    doubtful = evidence.keep(_doubtful(claims, quarantined, missing))
+    doubtful = evidence.keep(_doubtful(claims, quarantined, missing, lost=lost))
     began_ms, horizon_ms = archive_times(claims, min(last_manifest.values()))
     return Coverage(
         began_ms=began_ms if since_ms is None else max(began_ms, since_ms + MARGIN_MS),
@@ -207,16 +209,25 @@ def _pull_rows(claims: DataFrame) -> DataFrame:
     return rows.select("log", "manifest", (fn.col("rows") - fn.coalesce("removed", fn.lit(0))).alias("expected"))
 
 
-def _doubtful(claims: DataFrame, quarantined: Sequence[str], missing: DataFrame) -> DataFrame:
+def _doubtful(claims: DataFrame, quarantined: Sequence[str], missing: DataFrame, *, lost: bool) -> DataFrame:
     removed = claims.where(fn.col("claim").isin("unreadable", "removed")).select(
         "log", "start", "end", fn.col("claim").alias("why")
     )
     unread = claims.where((fn.col("claim") == "part") & fn.col("key").isin(list(quarantined)))
     fewer = claims.where(fn.col("claim") == "span").join(missing.select("log", "manifest"), ["log", "manifest"])
-    reasons = ((unread, "quarantined"), (fewer, "missing"))
+    reasons = [(unread, "quarantined"), (fewer, "missing"), *([(_gaps(claims), "lost")] if lost else [])]
     for frame, why in reasons:
         removed = removed.unionByName(frame.select("log", "start", "end", fn.lit(why).alias("why")))
     return removed
+
+
+def _gaps(claims: DataFrame) -> DataFrame:
+    """Returns the rows between the spans of each log: a manifest that was lost had them."""
+    spans = claims.where(fn.col("claim") == "span")
+    before = Window.partitionBy("table", "log").orderBy("start").rowsBetween(Window.unboundedPreceding, -1)
+    ends = spans.select("log", "start", fn.max("end").over(before).alias("known"))
+    gaps = ends.where(fn.col("start") > fn.col("known"))
+    return gaps.select("log", fn.col("known").alias("start"), fn.col("start").alias("end"))
 
 
 def groups_of(snapshots: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ from hourwheel.model.log_names import is_schedule, pull_log
 from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.records import SOUGHT, Moved, Position, PullRow, Tail
-from hourwheel.retention.manifests import read
+from hourwheel.retention.chain import read
 from hourwheel.trace.claims import Claims
 from hourwheel.trace.history import RedrivenCopy, SourceLog
 from hourwheel_pipeline.schemas import DEAD, DISPATCHES, DROP_MARKER, MARKERS, MESSAGES, PULLS, RETRY

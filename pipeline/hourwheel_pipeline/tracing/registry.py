@@ -11,7 +11,7 @@ from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.registry.broadcast import with_settings
 from hourwheel.retention.kinds import REGISTRY
-from hourwheel.retention.manifests import read
+from hourwheel_pipeline.reading import newest_first
 
 
 class Readers(NamedTuple):
@@ -64,8 +64,5 @@ def _origins(subject: Subject, group: Group, log: str) -> list[int]:
 
 
 def _snapshots(archive: Blobs, last_manifest: int) -> Iterator[RegistrySnapshot]:
-    for number in range(last_manifest, -1, -1):
-        manifest = read(archive, number)
-        for segment in () if manifest is None else manifest.segments:
-            if segment.kind == REGISTRY:
-                yield from registry_snapshots(archive, segment)
+    for work in newest_first(archive, last_manifest, REGISTRY):
+        yield from registry_snapshots(archive, work)

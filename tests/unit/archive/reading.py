@@ -11,7 +11,7 @@ from hourwheel.delay.ownership import Dispatched
 from hourwheel.model.messages import Message
 from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.records import PullRow
-from hourwheel.retention import kinds, manifests
+from hourwheel.retention import chain, kinds, manifests
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Contents:
 def contents(archive: Blobs) -> Contents:
     """Fails when an object differs from its manifest."""
     found = Contents()
-    for manifest in manifests.manifests(archive):
+    for manifest in chain.manifests(archive):
         spans = {(span.kind, span.log, row) for span in manifest.spans for row in range(span.start, span.end)}
         for segment in manifest.segments:
             data = archive.get(segment.key)

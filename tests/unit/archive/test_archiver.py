@@ -9,7 +9,7 @@ from hourwheel.archive.archiver import Archived
 from hourwheel.logs.rows import Row
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports.storage import Counter, Record, Table
-from hourwheel.retention import manifests
+from hourwheel.retention import chain
 from hourwheel.retention.watermarks import archived_ms
 from tests.support import Bench, CallByCall
 from tests.unit.archive.archiving import HOUR, archiver, run
@@ -54,7 +54,7 @@ def test_subjects_and_groups_that_have_not_changed_are_archived_once(bench: Benc
     for body in "abcd":
         bench.send(body)
         run(bench, archive)
-    told = [bool(manifest.registry) for manifest in manifests.manifests(archive)]
+    told = [bool(manifest.registry) for manifest in chain.manifests(archive)]
     assert told == [True, False, False, False]
 
 
@@ -64,7 +64,7 @@ def test_once_an_hour_a_manifest_says_that_there_is_nothing_new(bench: Bench, ar
     for _ in range(6):
         bench.clock.pass_time(HOUR / 2)
         run(bench, archive)
-    told = [manifest.complete_ms for manifest in manifests.manifests(archive)]
+    told = [manifest.complete_ms for manifest in chain.manifests(archive)]
     assert len(told) == 4
     assert told[-1] == bench.clock.now_ms()
 
@@ -76,7 +76,7 @@ def test_a_row_without_messages_changes_nothing_in_what_a_manifest_says_of_seque
     log = bench.deployment.context.log("orders~1/0")
     log.abandon(log.reserve(3), Row(first_seq=-1, count=0, at_ms=bench.clock.now_ms(), expires_ms=0))
     run(bench, archive)
-    (first,) = manifests.manifests(archive)
+    (first,) = chain.manifests(archive)
     (part,) = [part for segment in first.segments for part in segment.parts if part.log == "orders~1/0"]
     assert (part.start, part.end) == (0, 2)
     assert (part.first, part.following, part.messages) == (0, 2, 2)
@@ -99,7 +99,7 @@ def test_a_backlog_is_archived_in_bounded_commits_and_by_turns(bench: Bench, arc
     assert report.complete
     assert report.commits >= 4
     assert report.messages == 60
-    first = next(iter(manifests.manifests(archive)))
+    first = next(iter(chain.manifests(archive)))
     assert {span.log for span in first.spans} == {"a~1/0", "b~1/0", "c~1/0"}
     assert set(contents(archive).rows.values()) == {1}
 

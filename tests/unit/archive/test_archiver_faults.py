@@ -11,7 +11,7 @@ from hourwheel.archive import collecting
 from hourwheel.context import Settings
 from hourwheel.errors import Broken, HourwheelError, Unavailable
 from hourwheel.ports.storage import Key, Table
-from hourwheel.retention import manifests
+from hourwheel.retention import chain
 from hourwheel.retention.watermarks import archived_ms
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.archiving import dying_at, run
@@ -35,7 +35,7 @@ def test_messages_that_cannot_be_read_are_named_and_hold_nobody_up(bench: Bench,
     damage(bench, 1, b"middle", b"muddle")
     report = run(bench, archive)
     assert (report.unreadable_rows, report.complete) == (1, True)
-    (manifest,) = manifests.manifests(archive)
+    (manifest,) = chain.manifests(archive)
     assert [(one.log, one.row_no, one.messages) for one in manifest.unreadable] == [("orders~1/0", 1, 1)]
     assert contents(archive).bodies("orders~1/0") == ["before", "behind"]
 
@@ -127,7 +127,7 @@ def test_what_was_removed_all_the_same_is_named(bench: Bench, archive: MemoryBlo
     bench.deployment.context.log("orders~1/0").trim(2)
     report = run(bench, archive)
     assert (report.missing_rows, report.complete) == (1, True)
-    assert [(one.log, one.start, one.end) for one in list(manifests.manifests(archive))[-1].missing] == [
+    assert [(one.log, one.start, one.end) for one in list(chain.manifests(archive))[-1].missing] == [
         ("orders~1/0", 1, 2)
     ]
     assert contents(archive).bodies("orders~1/0") == ["a", "c"]
@@ -162,7 +162,7 @@ def test_what_cannot_be_written_is_not_taken_for_archived(bench: Bench, monkeypa
     archive = FailsOnce()
     with pytest.raises(Broken, match="no leave to write"):
         run(bench, archive)
-    assert list(manifests.manifests(archive)) == []
+    assert list(chain.manifests(archive)) == []
     assert run(bench, archive).complete
     found = contents(archive)
     assert (set(found.rows.values()), len(found.messages)) == ({1}, 15)

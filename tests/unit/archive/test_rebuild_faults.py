@@ -11,7 +11,8 @@ from hourwheel.archive.rebuild import rebuild
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, Corrupt, NotFound, Unavailable
 from hourwheel.ports.storage import Key, Table
-from hourwheel.retention import manifests
+from hourwheel.retention import chain, manifests
+from hourwheel.retention.chain import LostManifest, end_of
 from tests.support import AT_ONCE, Bench
 from tests.unit.archive.archiving import dying_at
 from tests.unit.archive.test_rebuild import GAP, archived, archived_before, empty, rebuilt
@@ -61,17 +62,35 @@ def test_a_repeated_rebuild_says_what_was_done(bench: Bench, archive: MemoryBlob
     assert anew.bodies() == ["a", "b"]
 
 
-def test_an_archive_with_a_manifest_missing_is_refused_or_taken_up_to_it(bench: Bench, archive: MemoryBlobs) -> None:
+def test_an_archive_with_a_manifest_missing_is_refused_or_taken_without_it(bench: Bench, archive: MemoryBlobs) -> None:
     for body in "abc":
         bench.send(body)
         archived(bench, archive)
-    missing = manifests.manifest_key(len(archive.list(manifests.PREFIX)) - 2)
+    missing = manifests.manifest_key(end_of(archive) - 2)
     archive.delete(missing)
     anew = empty(bench)
-    with pytest.raises(Corrupt, match=f"{missing} is missing, and later ones are there"):
+    with pytest.raises(Corrupt, match=f"{missing} is missing, and a later one is there: put it back from a copy, or"):
         rebuild(anew.deployment.context, archive)
+    report = rebuild(anew.deployment.context, archive, skip_damaged=True)
+    assert report.lost_manifests == (f"{missing} is missing, and a later one is there",)
+    assert report.lost_rows == 1
+    anew.clock.pass_time(5)  # a reader waits for the lost row first, which looks like one that may still come
+    assert anew.bodies() == ["a", "c"]
+
+
+def test_the_archive_of_a_store_rebuilt_without_a_manifest_goes_on(bench: Bench, archive: MemoryBlobs) -> None:
+    for body in "abc":
+        bench.send(body)
+        archived(bench, archive)
+    lost = end_of(archive) - 2
+    archive.delete(manifests.manifest_key(lost))
+    anew = empty(bench)
     rebuild(anew.deployment.context, archive, skip_damaged=True)
-    assert anew.bodies() == ["a"]
+    anew.send("d")
+    archived(anew, archive)
+    links = list(chain.chain(archive))
+    assert [link.number for link in links if isinstance(link, LostManifest)] == [lost]
+    assert links[-1].number > lost + 1
 
 
 def cut(archive: MemoryBlobs, kind: str) -> str:
@@ -154,7 +173,7 @@ def test_a_rebuild_that_ends_at_any_call_goes_on_where_it_was(after: bool) -> No
         ] == ["dead"]
         assert [name for name, _ in anew.store.scan(Table.META, "archive", limit=100)] == [
             f"{kind} {log}"
-            for kind, log in sorted({(s.kind, s.log) for m in manifests.manifests(archive) for s in m.spans})
+            for kind, log in sorted({(s.kind, s.log) for m in chain.manifests(archive) for s in m.spans})
         ]
     assert calls > 60
 

@@ -1,36 +1,64 @@
-"""Manifests that this version does not read are refused with a sentence."""
+"""Manifests that this version does not read, or that were changed, are refused with a sentence."""
 
 import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.errors import Corrupt
-from hourwheel.retention import manifests
+from hourwheel.retention.chain import read
+from hourwheel.retention.manifests import Manifest, StoredManifest, manifest_key, sealed
 
 
-def stored(under: int, **fields: object) -> MemoryBlobs:
+def manifest(number: int) -> Manifest:
+    return Manifest(
+        number=number,
+        store="here",
+        previous="",
+        began_ms=1,
+        ended_ms=22,
+        complete_ms=333,
+        segments=[],
+        spans=[],
+        unreadable=[],
+        missing=[],
+    )
+
+
+def under(number: int, data: bytes) -> MemoryBlobs:
     archive = MemoryBlobs()
-    archive.put(manifests.manifest_key(under), msgspec.json.encode(fields))
+    archive.put(manifest_key(number), data)
     return archive
 
 
 def test_a_manifest_of_another_format_is_refused_by_its_format_and_not_by_its_fields() -> None:
-    archive = stored(3, format=1, number=3, damaged=[], gone=[], catalog="")
+    archive = under(3, msgspec.json.encode({"format": 1, "number": 3, "damaged": [], "gone": []}))
     with pytest.raises(
-        Corrupt, match="has format 1, and this version of Hourwheel reads format 3: use the version that"
+        Corrupt, match="has format 1, and this version of Hourwheel reads format 4: use the version that"
     ):
-        manifests.read(archive, 3)
+        read(archive, 3)
 
 
 def test_a_manifest_under_the_key_of_another_is_refused() -> None:
-    manifest = manifests.Manifest(
-        number=4, began_ms=0, ended_ms=0, complete_ms=0, segments=[], spans=[], unreadable=[], missing=[]
-    )
-    archive = stored(3, **msgspec.to_builtins(manifest))
     with pytest.raises(Corrupt, match="contains manifest 4"):
-        manifests.read(archive, 3)
+        read(under(3, sealed(manifest(4)).data), 3)
 
 
 def test_an_object_that_is_no_manifest_is_refused() -> None:
     with pytest.raises(Corrupt, match="is no manifest"):
-        manifests.read(stored(0, other="document"), 0)
+        read(under(0, b'{"other": "document"}'), 0)
+
+
+def test_every_changed_digit_is_noticed() -> None:
+    data = sealed(manifest(7)).data
+    places = [place for place, byte in enumerate(data) if chr(byte).isdigit()]
+    assert len(places) > 15
+    for place in places:
+        changed = bytearray(data)
+        changed[place] ^= 1
+        with pytest.raises(Corrupt):
+            StoredManifest(7, bytes(changed)).opened()
+
+
+def test_manifests_lie_in_folders_of_a_thousand() -> None:
+    assert manifest_key(0) == "manifests/000000000/000"
+    assert manifest_key(525_600) == "manifests/000000525/600"

@@ -29,8 +29,9 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Blobs, Table
 from hourwheel.reach.outages import Outages
 from hourwheel.registry.registry import Registry
+from hourwheel.retention.bundles import EVERY, fold
 from hourwheel.retention.kinds import MESSAGES, PULLS
-from hourwheel.retention.manifests import Manifest, MissingRows, Span, commit
+from hourwheel.retention.manifests import Manifest, MissingRows, Span, commit, sealed
 from hourwheel.retention.watermarks import ArchiveHead, apply, catch_up, older, replace_head, watermark_name, watermarks
 
 _logger = logging.getLogger("hourwheel")
@@ -125,10 +126,19 @@ class Archiver:
         run.report.cells_out = self._outages.names
         return run.report
 
+    def _folded(self, head: Versioned[ArchiveHead]) -> Versioned[ArchiveHead]:
+        """Folds each full thousand of manifests that are not in bundles; returns the head then."""
+        following, due = head.value.bundled, head.value.number // EVERY * EVERY
+        if following >= due:
+            return head
+        while following < due:
+            following = fold(self.archive, following)
+        return replace_head(self.context, head, msgspec.structs.replace(head.value, bundled=following))
+
     def _commit(self, run: _ArchiverRun) -> bool:
         """Commits once, if there is anything to archive. Returns whether to go on."""
         # An archiver that crashed between its manifest and its watermarks has left the watermarks behind.
-        head = catch_up(self.context, self.archive)
+        head = self._folded(catch_up(self.context, self.archive))
         began_ms = self.context.clock.now_ms()
         collector = Collector(self.context, self.archive)
         current = run.begin(head.value, began_ms, self.registry)
@@ -142,20 +152,22 @@ class Archiver:
             if value != head.value:
                 replace_head(self.context, head, value)
             return run.goes_on(current)
-        manifest = self._manifest(collector, current, head.value.number, began_ms, digest)
+        manifest = self._manifest(collector, current, head.value, began_ms, digest)
         # The manifest is the commit: its number is written once, so one archiver gets it.
         if not commit(self.archive, manifest):
             # Another archiver committed this number first: the segments written here belong to no manifest.
             run.report.lost_races += 1
             return True
         # After the manifest: if this is cut off, the next archiver reads the watermarks from the manifest.
-        apply(self.context, Versioned(current.head(head.value), head.token), manifest)
+        apply(self.context, Versioned(current.head(head.value), head.token), manifest, sealed(manifest))
         self._count(run.report, manifest)
         return run.goes_on(current) or archived
 
-    def _manifest(self, collector: Collector, current: Pass, number: int, began_ms: int, digest: str) -> Manifest:
+    def _manifest(self, collector: Collector, current: Pass, head: ArchiveHead, began_ms: int, digest: str) -> Manifest:
         return Manifest(
-            number=number,
+            number=head.number,
+            store=head.store,
+            previous=head.digest,
             began_ms=began_ms,
             ended_ms=self.context.clock.now_ms(),
             complete_ms=current.complete_ms,

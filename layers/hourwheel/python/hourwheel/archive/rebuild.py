@@ -38,12 +38,12 @@ from hourwheel.archive.rebuild_records import Rebuilding, Rebuilt
 from hourwheel.archive.rebuilt_logs import RebuiltLogs
 from hourwheel.archive.redo_handovers import HandoverReplayer, occupied, queue_number_of, token_of
 from hourwheel.archive.restoring import Restorer
-from hourwheel.archive.summary import ArchiveSummary, summarize
+from hourwheel.archive.summary import ArchiveSummary, readable, summarize
 from hourwheel.buckets.buckets import Bucket, register
 from hourwheel.cells.cells import cell_record
 from hourwheel.context import Context
 from hourwheel.delay.orphans import register_orphan
-from hourwheel.errors import Conflict, Corrupt, NotFound
+from hourwheel.errors import Conflict, NotFound
 from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import FILLER_MS, Reservation
 from hourwheel.logs.rows import filler
@@ -59,8 +59,9 @@ from hourwheel.pull_log.records import Checkpoint
 from hourwheel.pull_log.skipped import skip
 from hourwheel.registry.records import group_record, subject_record
 from hourwheel.registry.subject_list import SubjectList
+from hourwheel.retention.chain import end_of
 from hourwheel.retention.kinds import PULLS
-from hourwheel.retention.manifests import PREFIX, Manifest, Span, manifest_key, manifests
+from hourwheel.retention.manifests import Manifest, Span
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record
 
 GAP = 1_000_000_000
@@ -76,13 +77,13 @@ def rebuild(
     context: Context, archive: Blobs, *, gap: int = GAP, skip_damaged: bool = False, workers: int = 1
 ) -> Rebuilt:
     """Rebuilds the store, or continues a rebuild that was cut off, and returns the report. After the rebuild has ended,
-    returns that report again. ``skip_damaged``: skips segments that cannot be read, and stops before a missing
-    manifest, instead of raising ``Corrupt``. ``workers``: how many threads put rows at a time.
+    returns that report again. ``skip_damaged``: skips manifests and segments that cannot be read, and names them in
+    the report, instead of raising ``Corrupt``. ``workers``: how many threads put rows at a time.
 
     Raises ``Conflict`` when the store has other contents, ``NotFound`` when the archive is empty.
     """
     record = _rebuild_record(context)
-    current = record.load() or _begun(context, archive, record, skip_damaged)
+    current = record.load() or _begun(context, archive, record)
     done = current.value.rebuilt
     if done is not None and done.finished_ms:
         return done
@@ -100,25 +101,16 @@ def _rebuild_record(context: Context) -> CasRecord[Rebuilding]:
     return CasRecord(context.store, context.ids, Key(Table.META, "rebuild", "state"), Rebuilding)
 
 
-def _begun(
-    context: Context, archive: Blobs, record: CasRecord[Rebuilding], skip_damaged: bool
-) -> Versioned[Rebuilding]:
+def _begun(context: Context, archive: Blobs, record: CasRecord[Rebuilding]) -> Versioned[Rebuilding]:
     for partition in _USED:
         if context.store.scan(Table.META, partition, limit=1):
             raise Conflict(
                 "store-not-empty",
                 f"the store is in use, it has {partition.partition('/')[0]}: rebuild into an empty one",
             )
-    # A name for each commit: an archive with a commit each minute has 50 MB of names after a year.
-    names = archive.list(PREFIX)
-    if not names:
+    end_manifest = end_of(archive)
+    if not end_manifest:
         raise NotFound("archive-empty", "the archive has no manifest: look at its location")
-    end_manifest = next((i for i, name in enumerate(names) if name != manifest_key(i)), len(names))
-    if end_manifest < len(names) and not skip_damaged:
-        raise Corrupt(
-            f"{manifest_key(end_manifest)} is missing, and later ones are there: put it back from a copy, or rebuild"
-            " with skip_damaged, which ends before it"
-        )
     current = record.swap(None, Rebuilding(began_ms=context.clock.now_ms(), end_manifest=end_manifest)).current
     assert current is not None
     return current
@@ -144,7 +136,7 @@ class _Rebuild:
         for cell in self.cells:
             self._opener(cell).claim(cell, new=True)
         self._count()
-        for manifest in manifests(self.archive, self.current.value.restored, below=self.summary.end_manifest):
+        for manifest in readable(self.archive, self.summary.end_manifest, self.current.value.restored):
             self._restore(manifest)
         self.restorer.dispatches()
         replayed, lost = HandoverReplayer(self.context, self.logs.members, self.logs.restored).carry_out(
@@ -284,7 +276,11 @@ class _Rebuild:
         for (kind, log), end in sorted(self.summary.watermarks.items()):
             advance_watermark(self.context, Span(kind=kind, log=log, start=0, end=end, messages=0, behind=0))
         head = ArchiveHead(
-            number=self.summary.end_manifest, complete_ms=self.summary.complete_ms, registry=self.summary.registry
+            number=self.summary.end_manifest,
+            complete_ms=self.summary.complete_ms,
+            registry=self.summary.registry,
+            store=self.summary.chain_end.store,
+            digest=self.summary.chain_end.digest,
         )
         record = head_record(self.context)
         head_before = record.load()
@@ -348,6 +344,8 @@ class _Rebuild:
             gap=max(self._report.gap, self.gap),
             buckets=len(self.logs.buckets),
             unreadable_segments=self._unreadable_segments,
+            lost_manifests=tuple(self.summary.lost_manifests.values()),
+            lost_rows=self.summary.lost_rows,
             finished_ms=self.context.clock.now_ms(),
         )
         self._save(msgspec.structs.replace(self.current.value, rebuilt=report))

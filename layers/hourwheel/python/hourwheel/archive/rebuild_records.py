@@ -7,7 +7,8 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a rebuild: rows that were stored before ``archived_ms`` are back. ``replayed``: messages whose
     hand-over was repeated; ``lost``: messages of which the archive has a hand-over and nothing else; ``unreadable``:
     messages that were archived without their bytes; ``unreadable_segments``: those of the archive that were
-    skipped."""
+    skipped. ``lost_manifests``: why each manifest was skipped that cannot be read; ``lost_rows``: the rows of all logs
+    that are known to have been named by skipped manifests alone."""
 
     archived_ms: int
     gap: int
@@ -21,6 +22,8 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
     buckets: int = 0
     unreadable_segments: tuple[str, ...] = ()
+    lost_manifests: tuple[str, ...] = ()
+    lost_rows: int = 0
     finished_ms: int = 0
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from hourwheel.archive.blocks import Entry
 from hourwheel.archive.reading import dispatch_rows, message_rows
 from hourwheel.archive.redo_handovers import OWNER, occupied, token_of
-from hourwheel.archive.summary import ArchiveSummary, Tally
+from hourwheel.archive.summary import ArchiveSummary, Tally, readable
 from hourwheel.context import Context
 from hourwheel.delay.outgoing_batches import DROPPED
 from hourwheel.delay.ownership import Dispatched, put_dispatched
@@ -23,7 +23,7 @@ from hourwheel.model.log_names import is_schedule
 from hourwheel.model.messages import Message
 from hourwheel.ports.storage import Blobs
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
-from hourwheel.retention.manifests import Manifest, Segment, manifests
+from hourwheel.retention.manifests import Manifest, Segment
 
 _BATCH_ROWS = 100  # the threads put at most this many rows together before the next ones are read: it bounds the memory
 _LONGEST_MS = max(MAX_RETENTION_SECONDS * 1_000, DEAD_RETENTION_MS)
@@ -73,7 +73,7 @@ class Restorer:
     def dispatches(self) -> None:
         """Puts the dispatch logs of open buckets. Appends to each a row without transfers to targets, so that the next
         owner has nothing to finish: the messages of earlier rows have arrived, or are lost."""
-        for manifest in manifests(self.archive, below=self.summary.end_manifest):
+        for manifest in readable(self.archive, self.summary.end_manifest):
             for segment in manifest.segments:
                 if segment.kind == DISPATCHES and any(part.log in self.buckets for part in segment.parts):
                     self._dispatched(segment)

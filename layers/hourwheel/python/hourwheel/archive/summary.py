@@ -4,7 +4,7 @@ hand-overs whose target row is not archived. Reads each segment that it needs on
 The summary stays in memory: a few numbers for each log, and the hand-overs whose target row is not archived.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -26,8 +26,9 @@ from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.records import SOUGHT, Moved, Position
 from hourwheel.registry.records import alive
+from hourwheel.retention.chain import ChainEnd, LinkedManifest, chain
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES, PULLS, REGISTRY
-from hourwheel.retention.manifests import Manifest, Segment, manifests
+from hourwheel.retention.manifests import Manifest, Segment, manifest_key
 
 T = TypeVar("T", Subject, Group)
 
@@ -107,6 +108,12 @@ class ArchiveSummary:
     pulled: list[UnarchivedHandover] = field(default_factory=list)
     dispatched: dict[str, dict[Pick, tuple[int, Transfer]]] = field(default_factory=dict)
     unreadable_segments: set[str] = field(default_factory=set)
+    lost_manifests: dict[str, str] = field(default_factory=dict)
+    """The manifests that cannot be read, by their keys, each with the reason."""
+    lost_rows: int = 0
+    """The rows that no manifest names, though later ones name rows of the same logs."""
+    chain_end: ChainEnd = field(default_factory=ChainEnd)
+    """The place behind the last manifest."""
 
     def follow_orders(self) -> None:
         """Brings the states of ordered groups up to the rows of a manifest, which its segments hold by hours."""
@@ -163,13 +170,12 @@ class ArchiveSummary:
 
 
 def summarize(archive: Blobs, end_manifest: int, *, skip_damaged: bool) -> ArchiveSummary:
-    """Summarizes the manifests below ``end_manifest``. Raises ``Corrupt`` for a segment that cannot be read; with
-    ``skip_damaged`` skips the segment and names it in ``unreadable_segments``."""
+    """Summarizes the manifests below ``end_manifest``. Raises ``Corrupt`` for a manifest or a segment that cannot be
+    read; with ``skip_damaged`` skips it, and names it in ``lost_manifests`` or ``unreadable_segments``."""
     summary = ArchiveSummary(end_manifest=end_manifest)
-    for manifest in manifests(archive, below=end_manifest):
-        _add_ends(summary, manifest)
+    _read_manifests(summary, archive, skip_damaged)
     # Only once all ends are known can a hand-over be found to lie beyond an end.
-    for manifest in manifests(archive, below=end_manifest):
+    for manifest in readable(archive, end_manifest):
         for segment in manifest.segments:
             try:
                 _read(summary, archive, segment)
@@ -186,6 +192,25 @@ def summarize(archive: Blobs, end_manifest: int, *, skip_damaged: bool) -> Archi
     return summary
 
 
+def _read_manifests(summary: ArchiveSummary, archive: Blobs, skip_damaged: bool) -> None:
+    for link in chain(archive, below=summary.end_manifest):
+        if isinstance(link, LinkedManifest):
+            _add_ends(summary, link.manifest)
+            summary.chain_end = link.chain_end
+        elif skip_damaged:
+            summary.lost_manifests[manifest_key(link.number)] = link.reason
+            summary.chain_end = ChainEnd(summary.chain_end.store)
+        else:
+            raise Corrupt(f"{link.reason}: put it back from a copy, or rebuild with skip_damaged, which leaves it out")
+
+
+def readable(archive: Blobs, end_manifest: int, start: int = 0) -> Iterator[Manifest]:
+    """Yields the manifests from ``start`` on and below ``end_manifest`` that can be read. The summary names the
+    others."""
+    links = chain(archive, start, end_manifest)
+    return (link.manifest for link in links if isinstance(link, LinkedManifest))
+
+
 def _erased(record: T) -> T:
     return msgspec.structs.replace(record, deleted=True, erased=True)
 
@@ -195,6 +220,8 @@ def _add_ends(summary: ArchiveSummary, manifest: Manifest) -> None:
     summary.registry = manifest.registry or summary.registry
     for span in manifest.spans:
         key = span.kind, span.log
+        if summary.lost_manifests:
+            summary.lost_rows += max(0, span.start - summary.watermarks.get(key, 0))
         summary.watermarks[key] = max(summary.watermarks.get(key, 0), span.end)
         if span.kind == MESSAGES:
             end = summary.end(span.log)

@@ -1,24 +1,31 @@
 """Reads and commits manifests, which say what belongs to the archive.
 
-    key      manifests/{number:012d}        0, 1, 2 … without a gap
-    bytes    JSON
+    key      manifests/{number // 1000:09d}/{number % 1000:03d}        0, 1, 2 … without a gap
+    bytes    JSON: {"format": …, "checksum": CRC-32 of the bytes of the manifest, "manifest": {…}}
 
 A manifest is one commit: the segments that it names hold exactly the rows of its spans. Each manifest is written once,
 under the next number. Of several archivers that write the same number the first one wins; the others have archived
 nothing. So readers need only the objects of the archive, and each row of a log is in the archive once.
+
+Each manifest names its store, and the digest of the manifest before it: see ``chain.py``. A thousand manifests are
+folded into a bundle: see ``bundles.py``.
 """
 
-from collections.abc import Iterator
+import zlib
+from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 
 from hourwheel.errors import UNDECODABLE, Corrupt, NotFound
 from hourwheel.ports.storage import Blobs
 
-FORMAT = 3
+FORMAT = 4
 """Raised with each change after which an older version would misread a manifest, or this version an older manifest."""
 
 PREFIX = "manifests/"
+
+_FOLDER = 1_000  # a folder of this many names is listed quickly, on S3 with one request
 
 
 class SegmentPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,10 +89,12 @@ class MissingRows(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A commit of the archive. ``complete_ms``: with this manifest, everything that was stored before this time is
     archived (0: not known). ``registry``: the digest of the snapshot of subjects and groups, if a segment contains
-    one."""
+    one. ``store`` names the store whose rows are archived. ``previous``: the digest of the manifest before this one; ""
+    for the first one, and behind one that was lost."""
 
-    format: int = FORMAT
     number: int
+    store: str
+    previous: str
     began_ms: int
     ended_ms: int
     complete_ms: int
@@ -96,55 +105,98 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     registry: str = ""
 
 
+class _Sealed(msgspec.Struct):
+    """A manifest as it is stored, with the checksum of its bytes."""
+
+    format: int
+    checksum: int
+    manifest: msgspec.Raw
+
+
 class _Format(msgspec.Struct):
     format: int
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Manifest)
+_sealed_decoder = msgspec.json.Decoder(_Sealed)
 _format_decoder = msgspec.json.Decoder(_Format)
 
 
+class OtherFormat(Corrupt):
+    """The manifest was written by a version with another format."""
+
+
+class StoredManifest(NamedTuple):
+    """The bytes of a manifest, under its number."""
+
+    number: int
+    data: bytes
+
+    @property
+    def digest(self) -> str:
+        """The digest by which the next manifest names this one."""
+        return blake2b(self.data, digest_size=16).hexdigest()
+
+    def opened(self) -> Manifest:
+        """Decodes the manifest; raises ``Corrupt``."""
+        key = manifest_key(self.number)
+        try:
+            # The format is read alone first: a manifest of another format need not have the other fields.
+            stated = _format_decoder.decode(self.data).format
+            if stated != FORMAT:
+                raise OtherFormat(
+                    f"{key} has format {stated}, and this version of Hourwheel reads format {FORMAT}: use the version"
+                    " that wrote the archive"
+                )
+            sealed = _sealed_decoder.decode(self.data)
+            if zlib.crc32(sealed.manifest) != sealed.checksum:
+                raise Corrupt(f"{key} fails its checksum")
+            manifest = _decoder.decode(sealed.manifest)
+        except UNDECODABLE as error:
+            raise Corrupt(f"{key} is no manifest: {error}") from error
+        # A copy under another name would be applied twice, and its rows would count twice.
+        if manifest.number != self.number:
+            raise Corrupt(f"{key} contains manifest {manifest.number}")
+        return manifest
+
+
 def manifest_key(number: int) -> str:
-    return f"{PREFIX}{number:012d}"
+    return f"{folder_key(number // _FOLDER)}{number % _FOLDER:03d}"
+
+
+def folder_key(folder: int) -> str:
+    """Returns the prefix of the keys of a thousand manifests; the first has the number ``folder`` times 1,000."""
+    return f"{PREFIX}{folder:09d}/"
+
+
+def sealed(manifest: Manifest) -> StoredManifest:
+    """Returns the manifest as it is stored."""
+    raw = _encoder.encode(manifest)
+    return StoredManifest(manifest.number, _encoder.encode(_Sealed(FORMAT, zlib.crc32(raw), msgspec.Raw(raw))))
 
 
 def commit(archive: Blobs, manifest: Manifest) -> bool:
     """Writes the manifest; returns whether it is in the archive now. False: another manifest has its number."""
-    key, data = manifest_key(manifest.number), _encoder.encode(manifest)
+    key, data = manifest_key(manifest.number), sealed(manifest).data
     # Objects are written once: a put to a taken key changes nothing, and the read below tells whose manifest won.
     archive.put(key, data)
     return archive.get(key) == data
 
 
-def read(archive: Blobs, number: int) -> Manifest | None:
-    """Returns the manifest of this number, None if it is not written yet; raises ``Corrupt``."""
-    key = manifest_key(number)
+def stored(archive: Blobs, number: int) -> StoredManifest | None:
+    """Returns the object of the manifest of this number; None if there is none. Looks into no bundle."""
     try:
-        data = archive.get(key)
+        return StoredManifest(number, archive.get(manifest_key(number)))
     except NotFound:
         return None
-    try:
-        # The format is read alone first: a manifest of another format need not have the other fields.
-        stated = _format_decoder.decode(data).format
-        if stated != FORMAT:
-            raise Corrupt(
-                f"{key} has format {stated}, and this version of Hourwheel reads format {FORMAT}: use the version that"
-                " wrote the archive"
-            )
-        manifest = _decoder.decode(data)
-    except UNDECODABLE as error:
-        raise Corrupt(f"{key} is no manifest: {error}") from error
-    # A copy under another name would be applied twice, and its rows would count twice.
-    if manifest.number != number:
-        raise Corrupt(f"{key} contains manifest {manifest.number}")
-    return manifest
 
 
-def manifests(archive: Blobs, start: int = 0, below: int | None = None) -> Iterator[Manifest]:
-    """Yields the manifests from the number ``start`` on, in order, up to the first missing one, or those ``below`` a
-    number."""
-    number = start
-    while (below is None or number < below) and (manifest := read(archive, number)) is not None:
-        yield manifest
-        number += 1
+def numbers_from(archive: Blobs, start: int) -> list[int]:
+    """Returns the numbers from ``start`` on of which there is an object, in order, up to a folder without any."""
+    numbers: list[int] = []
+    folder = start // _FOLDER
+    while names := archive.list(folder_key(folder)):
+        numbers += [folder * _FOLDER + int(name) for key in names if (name := key.rpartition("/")[2]).isdecimal()]
+        folder += 1
+    return [number for number in numbers if number >= start]

@@ -18,8 +18,9 @@ from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.log_names import is_schedule
 from hourwheel.ports.storage import Blobs, Key, Record, Table, items_of
 from hourwheel.reach.outages import reached
+from hourwheel.retention.chain import ChainEnd, LostManifest, find, linked, manifests
 from hourwheel.retention.kinds import DISPATCHES, MESSAGES
-from hourwheel.retention.manifests import Manifest, Span, manifests, read
+from hourwheel.retention.manifests import Manifest, Span, StoredManifest, stored
 
 _PARTITION = "archive"
 _PAGE = 1_000
@@ -35,7 +36,8 @@ class ArchiveHead(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     ``complete_ms`` of any manifest. The archive exists since ``since_ms``. The current pass through all logs began at
     ``pass_ms`` (0: the next call begins a pass), goes on behind the watermark named ``resume``, and has skipped no log
     so far if ``complete``. ``registry`` is the digest of the registry snapshot that was archived last. The last commit
-    ended at ``ended_ms``."""
+    ended at ``ended_ms``. ``store`` is a random name of the store, which its manifests name; a rebuilt store keeps it.
+    ``digest`` is that of the last manifest. The manifests below ``bundled`` are in bundles."""
 
     number: int = 0
     complete_ms: int = 0
@@ -46,6 +48,9 @@ class ArchiveHead(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     since_ms: int = 0
     last_manifest_ms: int = 0
     ended_ms: int = 0
+    store: str = ""
+    digest: str = ""
+    bundled: int = 0
 
 
 def head_record(context: Context) -> CasRecord[ArchiveHead]:
@@ -98,30 +103,61 @@ def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
     """Brings the watermarks up to the last manifest, also to manifests of an archiver that crashed after the commit.
     Returns the head then. Raises ``Conflict`` if the archive does not belong to the store."""
     current = _head(context)
-    number = current.value.number
-    # A store that has seen manifests of another archive would remove rows that this archive never got.
-    if number and read(archive, number - 1) is None:
-        raise Conflict(
-            "archive-other", f"the archive ends before manifest {number - 1}: it is the archive of another store"
-        )
-    while (manifest := read(archive, current.value.number)) is not None:
+    _check_last(archive, current.value)
+    while (raw := stored(archive, current.value.number)) is not None:
         # Checked before the first watermark moves: an archive of another store must change nothing.
-        for span in manifest.spans:
-            _check(context, span)
-        current = apply(context, current, manifest)
+        manifest = _following(context, current.value, raw)
+        current = apply(context, current, manifest, raw)
     return current
 
 
-def apply(context: Context, current: Versioned[ArchiveHead], manifest: Manifest) -> Versioned[ArchiveHead]:
-    """Brings the watermarks up to the manifest, which must be the head's next one; returns the new head."""
+def _check_last(archive: Blobs, head: ArchiveHead) -> None:
+    # A store that has seen manifests of another archive would remove rows that this archive never got.
+    if not head.number:
+        return
+    last = stored(archive, head.number - 1) or find(archive, head.number - 1)
+    if last is None:
+        raise Conflict(
+            "archive-other", f"the archive ends before manifest {head.number - 1}: it is the archive of another store"
+        )
+    if head.digest not in ("", last.digest):
+        raise Conflict(
+            "archive-other",
+            f"manifest {last.number} of the archive is not the one that this store has written: name the right archive,"
+            " or put the manifest back from a copy",
+        )
+
+
+def _following(context: Context, head: ArchiveHead, raw: StoredManifest) -> Manifest:
+    """Opens the manifest behind the head. Raises ``Conflict`` for one that does not belong to the store, and
+    ``Corrupt``."""
+    link = linked(raw, raw.number, ChainEnd(digest=head.digest))
+    if isinstance(link, LostManifest):
+        raise Corrupt(link.reason)
+    for span in link.manifest.spans:
+        _check(context, span)
+    if head.store not in ("", link.manifest.store):
+        raise Conflict(
+            "archive-other",
+            f"the archive is of store {link.manifest.store}, and this is store {head.store}: name the right archive, or"
+            " rebuild the store from it",
+        )
+    return link.manifest
+
+
+def apply(
+    context: Context, current: Versioned[ArchiveHead], manifest: Manifest, raw: StoredManifest
+) -> Versioned[ArchiveHead]:
+    """Brings the watermarks up to the manifest, which must be the head's next one, and is stored as ``raw``; returns
+    the new head."""
     # The head moves last: after a crash in between, the next archiver applies this manifest again.
     for span in manifest.spans:
         advance_watermark(context, span)
-    return replace_head(context, current, committed(current.value, manifest))
+    return replace_head(context, current, committed(current.value, manifest, raw.digest))
 
 
-def committed(head: ArchiveHead, manifest: Manifest) -> ArchiveHead:
-    """Returns the head as it is after the commit of the manifest."""
+def committed(head: ArchiveHead, manifest: Manifest, digest: str) -> ArchiveHead:
+    """Returns the head as it is after the commit of the manifest, which has this digest."""
     return msgspec.structs.replace(
         head,
         number=manifest.number + 1,
@@ -129,6 +165,8 @@ def committed(head: ArchiveHead, manifest: Manifest) -> ArchiveHead:
         last_manifest_ms=max(head.last_manifest_ms, manifest.complete_ms),
         registry=manifest.registry or head.registry,
         ended_ms=max(head.ended_ms, manifest.ended_ms),
+        store=manifest.store,
+        digest=digest,
     )
 
 
@@ -192,7 +230,8 @@ def behind_seconds(context: Context) -> float:
 
 def _head(context: Context) -> Versioned[ArchiveHead]:
     record = head_record(context)
-    current = record.load() or record.swap(None, ArchiveHead(since_ms=context.clock.now_ms())).current
+    begun = ArchiveHead(since_ms=context.clock.now_ms(), store=context.ids.token().hex())
+    current = record.load() or record.swap(None, begun).current
     assert current is not None
     return current
 

@@ -114,7 +114,8 @@ def _check_directory(job: str, data: Path | None, archive: str | None) -> None:
 def _rebuild(locations: Locations, job_options: Mapping[str, str], output: Output) -> None:
     rebuilt = rebuild_store(locations, job_options)
     output.write(REBUILD, rebuilt)
-    end(list(rebuilt.unreadable_segments), 4 if rebuilt.unreadable_segments else 0)
+    left_out = [*rebuilt.lost_manifests, *rebuilt.unreadable_segments]
+    end(left_out, 4 if left_out else 0)
 
 
 def _archive(locations: Locations, output: Output) -> int:
