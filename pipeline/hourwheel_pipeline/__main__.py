@@ -1,7 +1,7 @@
 """``python -m hourwheel_pipeline JOB --archive … --lake …``: runs a job of the pipeline, or all daily jobs.
 
 Prints the report of each job as a line of JSON, and on stderr a line for each damaged object and for the reason why a
-job failed. Ends with an exit status of ``exits.py``.
+job failed; the daily jobs after it run all the same. Ends with an exit status of ``exits.py``.
 """
 
 import argparse
@@ -9,13 +9,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import cache, partial
+from typing import Any
 
 import msgspec
 
 from hourwheel.errors import HourwheelError
 from hourwheel.system import SystemClock
-from hourwheel_pipeline.exits import of_error
-from hourwheel_pipeline.jobs import DAILY, JOBS, jobs_of, options_of, read_options
+from hourwheel_pipeline.exits import of_error, worst_of
+from hourwheel_pipeline.jobs import DAILY, JOBS, jobs_of, options_of, read_options, reports_of
 from hourwheel_pipeline.metrics_upload import metrics_of, publish, without_failing
 from hourwheel_pipeline.outcomes import damage_in, of_reports
 from hourwheel_pipeline.session import session
@@ -50,26 +51,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     now_ms, jobs, reports = SystemClock().now_ms(), jobs_of(parsed["job"]), []
     options = {option.name: parsed[f"option {option.name}"] for option in options_of(jobs)}
     values = {name: text for name, text in options.items() if text is not None}
+    statuses: list[int] = []
     try:
         all_options = read_options(jobs, values, now_ms)
         start = cache(partial(session, parsed["job"], master=parsed["master"]))
         if parsed["master"] is None:
             start()  # a cluster counts a submitted program that starts no session as failed
-        for job, job_options in zip(jobs, all_options, strict=True):
-            reports.append(job.run(start, job_options, now_ms))
-            sys.stdout.write(msgspec.json.encode({"job": job.name, "report": reports[-1]}).decode() + "\n")
-            sys.stdout.flush()
-            for sentence in damage_in(reports[-1]):
-                sys.stderr.write(f"damaged: {sentence}\n")
+        for job, report in reports_of(jobs, all_options, start, now_ms):
+            if isinstance(report, HourwheelError):
+                statuses.append(_failed(report, parsed["traceback"]))
+                continue
+            reports.append(report)
+            _write(job.name, report)
     except HourwheelError as error:
-        sys.stderr.write(traceback.format_exc() if parsed["traceback"] else f"{error}\n")
-        return of_error(error)
+        statuses.append(_failed(error, parsed["traceback"]))
     finally:
         # Also after a failure: the metrics of the jobs before it are true.
         if parsed["cell"] is not None:
             where = {name: values.get(name) for name in ("region", "endpoint_url")}
             without_failing(lambda: publish(metrics_of(reports), parsed["cell"], now_ms, **where))
-    return of_reports(reports)
+    return worst_of([*statuses, of_reports(reports)])
+
+
+def _failed(error: HourwheelError, traced: bool) -> int:
+    """Says why a job failed. Returns the exit status."""
+    sys.stderr.write("".join(traceback.format_exception(error)) if traced else f"{error}\n")
+    return of_error(error)
+
+
+def _write(job: str, report: Any) -> None:
+    sys.stdout.write(msgspec.json.encode({"job": job, "report": report}).decode() + "\n")
+    sys.stdout.flush()
+    for sentence in damage_in(report):
+        sys.stderr.write(f"damaged: {sentence}\n")
 
 
 if __name__ == "__main__":

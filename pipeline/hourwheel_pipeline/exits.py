@@ -7,6 +7,7 @@
 4    the archive or the lake is damaged, with or without findings
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from hourwheel.errors import Corrupt, Rejected
@@ -20,6 +21,14 @@ DAMAGE: Final = 4
 OPTION_WRONG: Final = "option-wrong"
 _USAGE: Final = (OPTION_WRONG, "condition-wrong", "header-too-many")
 """Slugs of refusals that the caller of the command can fix."""
+
+
+_WORST_FIRST: Final = (DAMAGE, FAULT, USAGE, FINDINGS, FINE)
+
+
+def worst_of(statuses: Iterable[int]) -> int:
+    """Returns the exit status of a command with several jobs: damage first, which somebody has to repair."""
+    return min(statuses, key=_WORST_FIRST.index, default=FINE)
 
 
 class DamagedLake(Corrupt):

@@ -5,7 +5,7 @@ one name mean the same in each job. A job may also have ``idle(options)``, which
 nothing needs Spark, and otherwise returns None.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
@@ -15,7 +15,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from pyspark.sql import SparkSession
 
-from hourwheel.errors import Rejected
+from hourwheel.errors import HourwheelError, Rejected
 from hourwheel_pipeline.exits import OPTION_WRONG
 from hourwheel_pipeline.failures import in_one_sentence
 from hourwheel_pipeline.option_faults import sentences_of
@@ -84,6 +84,19 @@ class Job:
     @property
     def _kind(self) -> Any:
         return get_type_hints(import_module(f"{__package__}.{self.name}").run)["options"]
+
+
+def reports_of(
+    jobs: Sequence[Job], options: Sequence[Any], spark: Callable[[], SparkSession], now_ms: int
+) -> Iterator[tuple[Job, Any]]:
+    """Runs the jobs, and yields each with its report as soon as it ends. For a job that fails, yields its
+    ``HourwheelError`` instead; the jobs after it run all the same."""
+    for job, job_options in zip(jobs, options, strict=True):
+        try:
+            report = job.run(spark, job_options, now_ms)
+        except HourwheelError as error:
+            report = error
+        yield job, report
 
 
 def _call(job: Callable[..., Any], **arguments: Any) -> Any:

@@ -9,15 +9,19 @@ from typing import Any
 
 import pytest
 
+from hourwheel.adapters.files import FileBlobs
 from hourwheel.archive.sources import Item, MessageLog
-from hourwheel.cli.pipeline import deployed
+from hourwheel.cli.pipeline import deployed, pipeline
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.embedded.offline import opened
-from hourwheel.errors import Corrupt
+from hourwheel.errors import Conflict, Corrupt
 from hourwheel.groups.peek import PeekStart
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
+from hourwheel.retention.chain import end_of
+from hourwheel.retention.manifests import manifest_key
+from hourwheel_pipeline.jobs import Job
 from tests.unit.cli.conftest import Shell
 
 OUTPUTS = {
@@ -101,6 +105,47 @@ def test_an_unknown_option_of_a_job_ends_the_run_before_anything_is_archived(she
     result = shell("pipeline", "run", "--data", str(data), "--colour", "red")
     assert (result.exit_code, "there is no option colour" in result.output) == (2, True)
     assert archived(data) == []
+
+
+@pytest.mark.parametrize(("fails", "status"), [("compact", 4), ("reconcile", 4), ("archive", 1)])
+def test_the_daily_jobs_go_on_after_one_that_fails(
+    shell: Shell, data: Path, monkeypatch: pytest.MonkeyPatch, fails: str, status: int
+) -> None:
+    ran = []
+
+    def run(self: Job, spark: object, options: object, now_ms: int) -> dict[str, str]:
+        if self.name == fails:
+            raise Corrupt(f"{self.name} is torn")
+        ran.append(self.name)
+        return {}
+
+    def archive(*_: object) -> None:
+        raise Conflict("archive-other", "archive is torn")
+
+    monkeypatch.setattr(Job, "run", run)
+    if fails == "archive":
+        monkeypatch.setattr(pipeline, "archive_logs", archive)
+    result = shell("pipeline", "run", "--data", str(data))
+    assert f"hourwheel: {fails} is torn" in result.stderr
+    assert result.exit_code == status
+    assert ran == [name for name in ("compact", "reconcile", "metrics", "report", "maintain") if name != fails]
+
+
+def test_a_rebuild_says_what_it_left_out_and_ends_with_the_status_of_damage(shell: Shell, data: Path) -> None:
+    shell.ok("pipeline", "run", "archive", "--data", str(data))
+    for body in "cd":
+        with opened(data) as context:
+            Deployment(context).produce("orders", [NewMessage(body=body)])
+        shell.ok("pipeline", "run", "archive", "--data", str(data))
+    archive = FileBlobs(data / "archive")
+    lost = manifest_key(end_of(archive) - 2)
+    archive.delete(lost)
+    for file in data.glob("hourwheel.db*"):
+        file.unlink()
+    result = shell("pipeline", "run", "rebuild", "--data", str(data), "--skip-damaged")
+    assert result.exit_code == 4
+    assert "without 1 manifest and 1 row of them" in result.stdout
+    assert f"hourwheel: damaged: {lost} is missing" in result.stderr
 
 
 def with_a_moved_queue(data: Path, cells: dict[str, Path]) -> None:

@@ -65,7 +65,8 @@ def spark_reports(
     job: str, locations: Locations, job_options: Mapping[str, str], master: str, output: Output
 ) -> Iterator[tuple[str, Any]]:
     """Returns an iterator that runs a job, or all daily jobs, and yields the name and report of each job as soon as it
-    ends. Raises ``Missing`` without Spark, and ``Rejected`` for wrong options, before anything runs."""
+    ends; for a job that fails, its ``HourwheelError``. Raises ``Missing`` without Spark, and ``Rejected`` for wrong
+    options, before anything runs."""
     try:
         from hourwheel_pipeline.jobs import jobs_of, options_of, read_options
     except ModuleNotFoundError as error:
@@ -81,7 +82,7 @@ def spark_reports(
 def _reports(
     name: str, jobs: Sequence["Job"], texts: Mapping[str, str], locations: Locations, master: str, output: Output
 ) -> Iterator[tuple[str, Any]]:
-    from hourwheel_pipeline.jobs import read_options
+    from hourwheel_pipeline.jobs import read_options, reports_of
     from hourwheel_pipeline.session import session
 
     now_ms = SystemClock().now_ms()
@@ -94,8 +95,8 @@ def _reports(
             return session(name, master=master, scratch=scratch)
 
     try:
-        for chosen, job_choice in zip(jobs, options, strict=True):
-            yield chosen.name, chosen.run(start, job_choice, now_ms)
+        for chosen, report in reports_of(jobs, options, start, now_ms):
+            yield chosen.name, report
     finally:
         if start.cache_info().currsize:
             start().stop()

@@ -1,8 +1,8 @@
 """``hourwheel pipeline``: runs the jobs of the pipeline, and shows their state, on this machine or on AWS."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -27,6 +27,7 @@ from hourwheel.cli.pipeline.output import Output
 from hourwheel.cli.server.serve_options import CellOption, directories_of
 from hourwheel.cli.settings import settings_of
 from hourwheel.client import TracePage
+from hourwheel.errors import HourwheelError
 
 # The extra ``pipeline`` alone installs these packages: the functions below import them.
 if TYPE_CHECKING:
@@ -81,13 +82,15 @@ def run(
     locations = msgspec.structs.replace(locations_of(data, archive, lake), cells=directories_of(cell or []))
     _check_directory(job, data, archive)
     output = Output(settings_of(ctx).json, verbose)
-    with errors_as_sentences(traceback):
+    with errors_as_sentences(traceback) as say_why:
         if job == REBUILD:
             _rebuild(locations, job_options, output)
         elif job == ARCHIVE:
             end([], _archive(locations, output))
         else:
-            _run_spark(job, locations, job_options, output, master)
+            # Made before anything is archived: a missing package, or a wrong option, ends the run without effect.
+            jobs = spark_reports(job, locations, job_options, master, output)
+            _run_spark(job, jobs, locations, output, say_why)
 
 
 def _start(ctx: typer.Context, stack: str, job: str, job_options: dict[str, str]) -> None:
@@ -127,19 +130,26 @@ def _archive(locations: Locations, output: Output) -> int:
     return 0 if archived.complete or archived.cells_out else 1  # the log above names the errors
 
 
-def _run_spark(job: str, locations: Locations, job_options: Mapping[str, str], output: Output, master: str) -> None:
-    # Made before anything is archived: a package that is missing, or a wrong option, ends the run without effect.
-    jobs = spark_reports(job, locations, job_options, master, output)
-    archive_status = _archive(locations, output) if job == DAILY else 0
-    reports = []
+def _run_spark(
+    job: str, jobs: Iterable[tuple[str, Any]], locations: Locations, output: Output, say_why: Callable[[Exception], int]
+) -> None:
+    """Runs the jobs, after the archiver for the daily ones. A job that fails says so, and the others run all the
+    same."""
+    reports, statuses = [], []
+    if job == DAILY:
+        try:
+            statuses.append(_archive(locations, output))
+        except HourwheelError as error:
+            statuses.append(say_why(error))
     for name, report in jobs:
+        if isinstance(report, HourwheelError):
+            statuses.append(say_why(report))
+            continue
         output.write(name, report)
         reports.append(report)
-    if job == TRACE and not output.json:
-        (report,) = reports
-        write_traces(msgspec.convert(msgspec.to_builtins(report), TracePage).messages)
-    end_with(reports)
-    end([], archive_status)
+        if job == TRACE and not output.json:
+            write_traces(msgspec.convert(msgspec.to_builtins(report), TracePage).messages)
+    end_with(reports, statuses)
 
 
 @app.command(epilog=_EXITS)
