@@ -36,7 +36,7 @@ LISTED = 100
 
 _THREADS = 16  # they wait for storage
 _AT_ONCE = 64  # manifests, or segments with ``deep``
-_DAYS = 8  # listings that are kept: one bundle ends within a day, and the next one goes on there
+_KEPT = 50_000  # sizes that are kept: a bundle ends within a day, and the next one goes on there
 
 
 class ArchiveProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,45 +76,42 @@ def inspect(
     ``last_digest``: its digest, if the lake knows it."""
     archive = blobs_at(location, region, endpoint_url)
     with ThreadPoolExecutor(_THREADS) as pool:
-        days = _Days(partial(_sizes, location, region, endpoint_url))
-        inspector = _Inspection(archive, pool, days, deep)
+        sizes = _Sizes(lambda day: object_sizes(location, day, region, endpoint_url))
+        inspector = _Inspection(archive, pool, sizes, deep)
         inspector.look()
         inspector.compare(last_manifest, last_digest)
     return inspector.result()
 
 
 @dataclass
-class _Days:
-    """Listings of the segments of a kind and day: their sizes, by their keys."""
+class _Sizes:
+    """The sizes of segments by their keys, from listings of the days on which they were written."""
 
     listing: Callable[[str], Mapping[str, int]]
-    _kept: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    known: dict[str, int] = field(default_factory=dict)
+    _fresh: set[str] = field(default_factory=set)
 
-    def size(self, key: str, expected: int) -> int | None:
-        """Returns the size of an object; None if it is missing. Lists its day again if a kept listing has another size
-        than expected: a segment may be newer than the listing."""
+    def age(self) -> None:
+        """Says that newer segments are compared from here on: a kept listing may lack them, and is made again then."""
+        self._fresh.clear()
+
+    def size(self, key: str) -> int | None:
+        """Returns the size of an object; None if it is missing."""
         day = key.rsplit("/", 2)[0]
-        kept = self._kept.get(day)
-        if kept is not None and (size := kept.get(key)) == expected:
-            return size
-        if kept is None or key not in kept:
-            self._kept.pop(day, None)
-            self._kept[day] = self.listing(day)
-            if len(self._kept) > _DAYS:
-                del self._kept[next(iter(self._kept))]
-        return self._kept[day].get(key)
-
-
-def _sizes(location: str, region: str | None, endpoint_url: str | None, day: str) -> dict[str, int]:
-    sizes = object_sizes(f"{location.rstrip('/')}/{day}", region, endpoint_url)
-    return {f"{day}/{name}": size for name, size in sizes.items()}
+        if day not in self._fresh:
+            if len(self.known) > _KEPT:
+                self.known.clear()
+                self._fresh.clear()
+            self.known.update(self.listing(day))
+            self._fresh.add(day)
+        return self.known.get(key)
 
 
 @dataclass
 class _Inspection:
     archive: Blobs
     pool: ThreadPoolExecutor
-    days: _Days
+    sizes: _Sizes
     deep: bool
     chain_end: ChainEnd = field(default_factory=ChainEnd)
     manifests: int = 0
@@ -230,8 +227,11 @@ class _Inspection:
         self.segments += len(works)
         self.size += sum(work.bytes for work in works)
         if not self.deep:
+            self.sizes.age()
+            known = self.sizes.known
             for work in works:
-                self._listed(work)
+                if known.get(work.key) != work.bytes:
+                    self._compare_size(work)
             return
         left = iter(works)
         while some := list(islice(left, _AT_ONCE)):
@@ -239,8 +239,8 @@ class _Inspection:
                 if problem is not None:
                     self._add(*problem)
 
-    def _listed(self, work: Work) -> None:
-        size = self.days.size(work.key, work.bytes)
+    def _compare_size(self, work: Work) -> None:
+        size = self.sizes.size(work.key)
         if size is None:
             self._add(*_problem_of(work, "missing_segment", "is missing"))
         elif size != work.bytes:

@@ -40,18 +40,21 @@ def blobs_at(location: str, region: str | None = None, endpoint_url: str | None 
     return S3Blobs(opened, parts.netloc, f"{prefix}/" if prefix else "")
 
 
-def object_sizes(folder: str, region: str | None = None, endpoint_url: str | None = None) -> dict[str, int]:
-    """Returns the bytes of each object below a folder of an archive, by its key within the folder, from one listing."""
-    if on_s3(folder):
-        start = len(folder) + 1
-        return {file.path[start:]: file.bytes for file in Files(region, endpoint_url).below(folder)}
-    root, sizes = folder_of(folder), dict[str, int]()
-    # With the descriptor of its folder a file is found in half the time.
-    for parent, _, names, descriptor in os.fwalk(root):
-        below = "" if parent == str(root) else f"{parent[len(str(root)) + 1 :]}/"
+def object_sizes(
+    location: str, folder: str, region: str | None = None, endpoint_url: str | None = None
+) -> dict[str, int]:
+    """Returns the bytes of each object below a folder of the archive at a location, by its key, from one listing."""
+    if on_s3(location):
+        root = location.rstrip("/")
+        files = Files(region, endpoint_url).below(f"{root}/{folder}")
+        return {file.path[len(root) + 1 :]: file.bytes for file in files}
+    root, sizes = str(folder_of(location)), dict[str, int]()
+    # With the descriptor of its folder a file is looked up in half the time.
+    for parent, _, names, descriptor in os.fwalk(f"{root}/{folder}"):
+        below = parent[len(root) + 1 :]
         for name in names:
             if (key := key_of_file(name)) is not None:
-                sizes[below + key] = os.stat(name, dir_fd=descriptor).st_size
+                sizes[f"{below}/{key}"] = os.stat(name, dir_fd=descriptor).st_size
     return sizes
 
 
