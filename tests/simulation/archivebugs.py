@@ -13,7 +13,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.registry import Registry
 from hourwheel.retention import watermarks
-from hourwheel.retention.manifests import Manifest, manifest_key
+from hourwheel.retention.manifests import Manifest, manifest_key, stored
 from hourwheel.settling import leases
 from hourwheel.sweep import looks, retention
 from tests.simulation.bugs import Bug, registrar
@@ -72,7 +72,7 @@ def watermarks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
             watermarks.head_record(context).load()
             or watermarks.head_record(context).swap(None, watermarks.ArchiveHead()).current
         )
-        while watermarks.stored(archive, current.value.number) is not None:
+        while stored(archive, current.value.number) is not None:
             value = watermarks.ArchiveHead(number=current.value.number + 1)
             current = watermarks.head_record(context).swap(current.token, value).current
         return current

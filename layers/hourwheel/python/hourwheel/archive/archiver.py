@@ -29,10 +29,11 @@ from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Blobs, Table
 from hourwheel.reach.outages import Outages
 from hourwheel.registry.registry import Registry
+from hourwheel.retention.archive_progress import apply, catch_up, older
 from hourwheel.retention.bundles import EVERY, fold
 from hourwheel.retention.kinds import MESSAGES, PULLS
 from hourwheel.retention.manifests import Manifest, MissingRows, Span, commit, sealed
-from hourwheel.retention.watermarks import ArchiveHead, apply, catch_up, older, replace_head, watermark_name, watermarks
+from hourwheel.retention.watermarks import ArchiveHead, replace_head, watermark_name, watermarks
 
 _logger = logging.getLogger("hourwheel")
 

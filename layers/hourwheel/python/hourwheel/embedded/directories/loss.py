@@ -9,7 +9,7 @@ from hourwheel.adapters.sqlite.writer import translated
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Lost
 from hourwheel.ports.storage import Blobs
-from hourwheel.retention.watermarks import rows_beyond
+from hourwheel.retention.archive_progress import rows_beyond
 from hourwheel.times import rfc3339
 from hourwheel.wire.words import counted
 
