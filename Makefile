@@ -19,15 +19,16 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify check docs bench bench-herd bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
+.PHONY: demo test verify check checks docs bench bench-herd bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 	@$(RUN) -m demo $(if $(KEEP),--keep)
 
-# Everything that the tests need is installed before. make test ROOM=ordered runs the tests of a room, which is a folder
-# of the library, make test PART=contract one of the parts, SLOWEST=50 lists the slowest tests.
-test: $(if $(ROOM)$(PART),,check docs pipeline-package) $(TESTED)
+# Everything that the tests need is installed before; make checks and make docs run beside the tests. make test
+# ROOM=ordered runs the tests of a room, which is a folder of the library, make test PART=contract one of the parts,
+# SLOWEST=50 lists the slowest tests.
+test: $(if $(ROOM)$(PART),,layers pipeline-package) $(TESTED)
 	@$(RUN) -m tests.parts $(if $(ROOM),--room $(ROOM)) $(if $(PART),--part $(PART)) $(if $(SLOWEST),--slowest $(SLOWEST))
 
 # What repeats at length what the tests show briefly, and the commands of README on fresh machines. The parts that take
@@ -40,7 +41,10 @@ verify: pipeline-package $(TESTED) $(NEWEST)/ready $(UPSTREAM)/ready
 	@for suite in $(FRESH); do $(RUN) -m tests.verify.debian $$suite 'make demo' 'make test' || test $$? -eq 3 || exit 1; done
 
 # make check ROOM=ordered checks a room: format, lint, types, and which folders may import which.
-check: $(if $(ROOM),,layers) $(VENV)/pipeline-ready $(VENV)/apps-ready
+check: $(if $(ROOM),,layers) checks
+
+# The checks where the layers are built already.
+checks: $(VENV)/pipeline-ready $(VENV)/apps-ready
 ifdef ROOM
 	@$(RUN) -m tests.rooms $(ROOM)
 else

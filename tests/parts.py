@@ -1,7 +1,8 @@
 """Runs the tests in parts, several at a time, because most of them wait for their servers: ``python -m tests.parts``.
 
-Each part is a pytest process of its own; the longest begin first. A part shows its output when it has ended. At the end
-there are a table with the time of each part, and a line that counts the tests. Exit status 1: a part has failed.
+Each part is a process of its own; the longest begin first. Parts that only compute run beside the others, with less
+priority. A part shows its output when it has ended. At the end there are a table with the time of each part, and a line
+that counts the tests. Exit status 1: a part has failed.
 """
 
 import argparse
@@ -13,12 +14,15 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tests import rooms
 
 ROOT = rooms.ROOT
 AT_A_TIME = 4  # on two cores: three leave a core idle, five slow each other down
+COMPUTING = 2  # one for each core that the others leave idle
+NICENESS = 10  # the tests of servers have time-outs, and get a core as soon as they need it
 _COUNT = re.compile(r"(\d+) (passed|failed|error)")
 _SLOW = re.compile(r"^(?P<seconds>\d+\.\d+)s (?:call|setup|teardown) +(?P<test>\S.*)$", re.MULTILINE)
 _FINE = (0, 5)  # of pytest; 5: the part has no test that was asked for
@@ -26,17 +30,22 @@ _FINE = (0, 5)  # of pytest; 5: the part has no test that was asked for
 
 @dataclass(frozen=True)
 class Part:
-    """Folders and files below ``tests``. The longest part, in seconds beside three others on two quiet cores, begins
-    first."""
+    """Folders and files below ``tests``, or a ``target`` of make. The longest part, in seconds beside the others on two
+    quiet cores, begins first. A part that ``computes`` waits for nothing."""
 
     name: str
     seconds: int
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    computes: bool = False
+    target: str = ""
 
-    @property
-    def arguments(self) -> list[str]:
-        return [*(f"tests/{path}" for path in self.paths), *(f"--ignore=tests/{path}" for path in self.without)]
+    def command(self, options: Sequence[str]) -> list[str]:
+        """Returns the command of the part. The options are those of pytest."""
+        if self.target:
+            return ["make", "--no-print-directory", self.target]
+        paths = [*(f"tests/{path}" for path in self.paths), *(f"--ignore=tests/{path}" for path in self.without)]
+        return [sys.executable, "-m", "pytest", *paths, "--durations=50", "--durations-min=1", *options]
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,10 @@ CORE = tuple(
     )
 )
 PARTS = [
-    Part("planted bugs", 185, BUGS),
-    Part("simulation", 195, ("simulation",), BUGS),
+    Part("check", 100, computes=True, target="checks"),
+    Part("docs", 40, computes=True, target="docs"),
+    Part("planted bugs", 185, BUGS, computes=True),
+    Part("simulation", 195, ("simulation",), BUGS, computes=True),
     Part("lakes", 400, LAKES),
     Part("pipeline", 480, ("pipeline",), (*LAKES, "pipeline/newest")),
     Part("newest Spark", 5, ("pipeline/newest",)),
@@ -99,10 +110,12 @@ PARTS = [
 
 
 def run(part: Part, options: Sequence[str]) -> Ended:
-    command = [sys.executable, "-m", "pytest", *part.arguments, "--durations=50", "--durations-min=1", *options]
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            part.command(options), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+        os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS if part.computes else 0)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
@@ -112,9 +125,13 @@ def run(part: Part, options: Sequence[str]) -> Ended:
 
 def run_all(parts: Iterable[Part], options: Sequence[str], at_a_time: int) -> list[Ended]:
     ended = []
-    with ThreadPoolExecutor(at_a_time) as pool:
+    with ExitStack() as stack:
+        pools = {
+            computes: stack.enter_context(ThreadPoolExecutor(most))
+            for computes, most in ((True, COMPUTING), (False, at_a_time))
+        }
         longest_first = sorted(parts, key=lambda part: -part.seconds)
-        for done in as_completed([pool.submit(run, part, options) for part in longest_first]):
+        for done in as_completed([pools[part.computes].submit(run, part, options) for part in longest_first]):
             ended.append(done.result())
             print(f"\n{ended[-1].part.name}\n{ended[-1].output}", flush=True)
     return ended
@@ -126,6 +143,12 @@ def room(name: str) -> list[Part]:
     if not tests:
         raise SystemExit(f"the room {name} has no tests of its own")
     return [Part(name, 0, tuple(str(path.relative_to(ROOT / "tests")) for path in tests))]
+
+
+def chosen_parts(names: Sequence[str] | None, *, tests_only: bool) -> list[Part]:
+    """Returns the parts with these names, or all of them."""
+    parts = [part for part in PARTS if not (tests_only and part.target)]
+    return [part for part in parts if names is None or part.name in names]
 
 
 def table(ended: Sequence[Ended]) -> str:
@@ -149,9 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--slowest", type=int, default=0, metavar="N", help="list the N slowest tests")
     parser.add_argument("--at-a-time", type=int, default=AT_A_TIME, metavar="N", help="parts (default: %(default)s)")
     options = parser.parse_args(arguments)
-    parts = (
-        room(options.room) if options.room else [part for part in PARTS if part.name in (options.part or [part.name])]
-    )
+    parts = room(options.room) if options.room else chosen_parts(options.part, tests_only=options.volume)
     chosen = ["-m", "volume", "-o", "faulthandler_timeout=1800"] if options.volume else []
     chosen += ["--numprocesses=auto"] if options.room else []  # nothing runs beside a room
     began = time.monotonic()

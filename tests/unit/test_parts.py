@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import parts, rooms
-from tests.parts import PARTS, ROOT, Ended, Part
+from tests.parts import NICENESS, PARTS, ROOT, Ended, Part
 
 TESTS = ROOT / "tests"
 
@@ -48,8 +48,31 @@ def test_a_part_that_fails_makes_the_run_fail(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_one.py").write_text("def test_fine(): pass\ndef test_wrong(): assert False\n")
     (tmp_path / "tests/test_two.py").write_text("def test_fine(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:schemathesis -p no:hypothesispytest\n")
     monkeypatch.setattr(parts, "ROOT", tmp_path)
     assert (parts.main(["--room", "two"]), parts.main(["--room", "one"])) == (0, 1)
+
+
+@pytest.mark.parametrize(("computes", "niceness"), [(True, NICENESS), (False, 0)])
+def test_a_part_that_only_computes_leaves_the_cores_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computes: bool, niceness: int
+) -> None:
+    (tmp_path / "Makefile").write_text("told:\n\t@nice\n")
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    (done,) = parts.run_all([Part("told", 0, computes=computes, target="told")], [], 1)
+    assert (done.output.split(), done.failed) == ([str(niceness)], 0)
+
+
+def test_a_target_of_make_that_fails_makes_the_run_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "Makefile").write_text("wrong:\n\t@false\n")
+    monkeypatch.setattr(parts, "ROOT", tmp_path)
+    assert parts.run(Part("wrong", 0, target="wrong"), []).failed == 1
+
+
+def test_each_target_of_a_part_is_one_of_the_makefile() -> None:
+    targets = {part.target for part in PARTS if part.target}
+    phony = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY:"))
+    assert targets == {"checks", "docs"} & set(phony.split())
 
 
 def test_an_unknown_room_is_refused_with_the_names_of_the_rooms() -> None:
