@@ -14,6 +14,15 @@ from hourwheel.embedded.workers.wheels import Wheels
 from hourwheel.system import SystemClock
 
 SECONDS = 10
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def half_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets the clock to half past an hour: at its end, the buckets of the test would have other names."""
+    real = SystemClock.now_ms
+    ahead_ms = HOUR_MS * 3 // 2 - SystemClock().now_ms() % HOUR_MS
+    monkeypatch.setattr(SystemClock, "now_ms", lambda clock: real(clock) + ahead_ms)
 
 
 class Turned:
@@ -62,7 +71,7 @@ def turning(bucket: str, pause: Callable[[float], bool]) -> WheelEnd:
 
 
 def named(hours: int, shard: int = 0) -> str:
-    return Bucket.at(SystemClock().now_ms() + hours * 3_600_000, 60, shard)._replace(shard=shard).name
+    return Bucket.at(SystemClock().now_ms() + hours * HOUR_MS, 60, shard)._replace(shard=shard).name
 
 
 def test_what_is_over_leaves_room_for_what_is_not_and_is_never_kept_out(running: Callable[..., Wheels]) -> None:
