@@ -3,7 +3,6 @@
 import http.client
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
+from tests.ports import free_ports
+
 HERE = Path(__file__).parent
 START_SECONDS = 180.0
 LOOK_AGAIN_SECONDS = 0.02
@@ -21,7 +22,7 @@ LOOK_AGAIN_SECONDS = 0.02
 @contextmanager
 def ministack(folder: Path) -> Iterator[str]:
     """Starts an engine on a free port of the loopback interface, and yields its endpoint."""
-    port = _free_port()
+    (port,) = free_ports(1)
     settings = {
         "BIND_HOST": "127.0.0.1",
         "GATEWAY_PORT": str(port),
@@ -47,11 +48,6 @@ def ministack(folder: Path) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             process.kill()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -19,7 +19,8 @@ from typing import Any, TypeVar, cast
 
 import boto3
 
-from tests.contract.services import _free_port, _wait_until_ready
+from tests.contract.services import _wait_until_ready
+from tests.ports import free_ports
 from tests.unit.push.receivers import Authority, Receiver, receiving
 
 from .template import ACCOUNT, CELL, REGION, Template
@@ -244,7 +245,7 @@ class System:
 def _ministack(folder: Path, surroundings: Mapping[str, str]) -> Iterator[str]:
     """Starts a ministack that records, on the loopback interface, and yields its endpoint. It ends with its standard
     input, and the processes of the functions end with it."""
-    port, log = _free_port(), folder / "ministack.log"
+    (port,), log = free_ports(1), folder / "ministack.log"
     settings = {
         "BIND_HOST": "127.0.0.1",
         "GATEWAY_PORT": str(port),

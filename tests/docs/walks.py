@@ -7,14 +7,14 @@ first terminal for which a page shows no output must print nothing. What a reade
 
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.docs.pages import Block, blocks
 from tests.docs.terminals import Terminal
+from tests.ports import free_ports
 
 _INSTALLS = re.compile(r"^(python3 -m venv venv|\. venv/bin/activate|pip install .*)\n", re.MULTILINE)
 _FILE = re.compile(r"# (\S+\.\w+)\n")
@@ -88,7 +88,8 @@ class Walk:
 @contextmanager
 def walked(page: Path, folder: Path, *, warnings: str = "error") -> Iterator[Walk]:
     """Walks through the page, and yields at its end, while the programs of its terminals run."""
-    walk = Walk(folder, free_ports("7420", "8000"), warnings)
+    shown = ("7420", "8000")
+    walk = Walk(folder, dict(zip(shown, map(str, free_ports(len(shown))), strict=True)), warnings)
     try:
         for block in blocks(page):
             walk.take(block)
@@ -96,10 +97,3 @@ def walked(page: Path, folder: Path, *, warnings: str = "error") -> Iterator[Wal
         yield walk
     finally:
         walk.close()
-
-
-def free_ports(*shown: str) -> dict[str, str]:
-    """Returns a free port of this machine for each port that a page shows."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in shown]
-        return {port: str(each.getsockname()[1]) for port, each in zip(shown, sockets, strict=True)}

