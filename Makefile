@@ -11,7 +11,7 @@ SEED ?= 0
 SOURCES := layers functions infra pipeline app.py hatch_build.py tests bench demo docs/site
 TESTED := $(addprefix $(VENV)/,infra-ready apps-ready changes-ready console-ready docs-ready) $(GENERATOR)/ready node_modules/.package-lock.json
 # Of make verify: the seeds, one in this many directed schedules, and the releases of Debian with other Pythons.
-VOLUME_SEEDS ?= 120:6400
+VOLUME_SEEDS ?= 80:6400
 VOLUME_SHARE ?= 8
 FRESH ?= trixie
 # Not empty where Spark 4.0 can start: on Java 17 to 22.
