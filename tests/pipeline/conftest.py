@@ -79,7 +79,11 @@ def spark() -> Iterator[SparkSession]:
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
+        jvm = session.sparkContext._gateway.proc
         session.stop()
+        # A JVM that this process has waited for counts to the CPU time of its part.
+        jvm.stdin.close()
+        jvm.wait()
         gc.collect()  # the sockets, while their warning is still ignored
 
 
