@@ -1,7 +1,5 @@
 """The simulator finds each planted bug: the real code with a clause of the protocol left out."""
 
-from collections.abc import Iterator
-from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from tests.simulation.bugs import PLANTED, Bug
 from tests.simulation.damagebugs import SPOILT
 from tests.simulation.delaybugs import DELAYED
 from tests.simulation.deletionbugs import DELETED
-from tests.simulation.draws import unarchived
 from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
 from tests.simulation.growthbugs import GROWN
@@ -21,19 +18,13 @@ from tests.simulation.herdbugs import HERDS
 from tests.simulation.limitbugs import LIMITED
 from tests.simulation.movebugs import MOVED
 from tests.simulation.orderbugs import ORDERED
-from tests.simulation.plan import Plan
 from tests.simulation.pushbugs import PUSHED
-from tests.simulation.schedule import run_plan
 from tests.simulation.sharebugs import SHARED
+from tests.simulation.shown import RUNS, known_first, known_seeds, seed_that_shows, seeds_of
 from tests.simulation.slowbugs import SLOW
 from tests.simulation.suspectbugs import SUSPECTS
 from tests.simulation.sweepbugs import SWEPT
 from tests.simulation.timerbugs import TIMED
-from tests.simulation.world import Violation
-
-RUNS = 600
-"""The number of schedules within which a bug must be found, among those that can show it."""
-
 
 BUGS = [
     *PLANTED,
@@ -78,18 +69,19 @@ def test_each_rare_bug_is_planted() -> None:
     assert {bug.name for bug in BUGS} >= RARE
 
 
+def test_the_seeds_that_are_known_are_those_of_planted_bugs() -> None:
+    assert known_seeds().keys() <= {bug.name for bug in BUGS}
+
+
 @pytest.mark.parametrize("bug", [_case(bug) for bug in BUGS])
 def test_it_is_found_when(bug: Bug) -> None:
-    with bug.plant():
-        for plan in _plans(bug):
-            violation = run_plan(plan).violation
-            if isinstance(violation, Violation):
-                return
-            if violation is not None:
-                raise violation
-    pytest.fail(f"{bug.name}: not found in {RUNS} schedules")
+    seed = seed_that_shows(bug, known_first(bug, known_seeds()))
+    assert seed is not None, f"{bug.name}: not found in {RUNS} schedules"
 
 
-def _plans(bug: Bug) -> Iterator[Plan]:
-    plans = (plan for plan in map(unarchived, count()) if plan.delays is None and not plan.couriers and bug.focus(plan))
-    return map(bug.sharpen, islice(plans, RUNS))
+def test_a_bug_is_found_by_other_seeds_where_the_known_one_shows_it_no_more() -> None:
+    bug = next(bug for bug in BUGS if bug.name == "a_log_forgets_its_own_token")
+    seed = seed_that_shows(bug, seeds_of(bug))
+    assert seed is not None
+    other = next(other for other in seeds_of(bug) if seed_that_shows(bug, [other]) is None)
+    assert seed_that_shows(bug, known_first(bug, {bug.name: other})) == seed
