@@ -23,7 +23,7 @@ const changeable = (group) =>
     (declared) => !declared.fixed && (!declared.needs || group[declared.needs]) && group[declared.name] !== undefined,
   );
 
-/** The declared settings of a push target that a form has; who rotates a secret does so by the command line. */
+/** The declared settings of a push target that a form has. The command line alone changes the version of the secret. */
 const targetSettings = () => settings.pushTarget.filter(({ name }) => name !== "secret_version");
 
 /** Returns the declared settings of the retry policy and of the push target, each with the value that it has. */
