@@ -46,12 +46,12 @@ from hourwheel.registry.registry import Registry
 from hourwheel.registry.removed_names import RemovedNames
 from hourwheel.settling.leases import Leases
 from hourwheel.sweep.erasure import make_registry
-from hourwheel.sweep.sweep import Sweeper
 
 if TYPE_CHECKING:
     from hourwheel.operations.attention import Attention
     from hourwheel.operations.background import Background
     from hourwheel.operations.overview import Overview
+    from hourwheel.sweep.sweep import Sweeper
 
 _Once: TypeAlias = IdempotencyKey | None
 
@@ -90,7 +90,9 @@ class Deployment:
         return make_registry(self.context, self.drop)
 
     @cached_property
-    def sweeper(self) -> Sweeper:
+    def sweeper(self) -> "Sweeper":
+        from hourwheel.sweep.sweep import Sweeper  # most functions never sweep, and each import delays a cold start
+
         return Sweeper(self.context, self.registry, self.leases, self.opener)
 
     @cached_property
@@ -171,9 +173,9 @@ class Deployment:
     def drop(self, deleted: RemovedNames) -> None:
         """Drops what this process keeps by the names of deleted subjects and groups. No other place lists the
         tables."""
-        made = (self.overview,) if "overview" in vars(self) else ()
+        made = [vars(self)[name] for name in ("sweeper", "overview") if name in vars(self)]
         tables = self.registry, self.leases, self.ends, self.group_logs, self.flow, self.key_states, self.seen_pulls
-        for table in (*tables, self.sweeper, *made):
+        for table in (*tables, *made):
             table.drop(deleted)
 
     def prepare(self) -> None:

@@ -13,6 +13,7 @@ from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import Broken, Unavailable
 from hourwheel.sweep.shares import WHOLE
+from hourwheel.sweep.sweep import Sweeper
 
 _logger = logging.getLogger("hourwheel")
 
@@ -22,7 +23,8 @@ def tending(start_sweep: Callable[[Event], None]) -> Function:
     that is urgent and the removal of buckets."""
 
     def delayed(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
-        report = deployment.sweeper.delayed.tend(lambda: _start(deployment, start_sweep))
+        sweeper: Sweeper = deployment.sweeper
+        report = sweeper.delayed.tend(lambda: _start(deployment, start_sweep))
         answer: Response = msgspec.to_builtins(report)
         return answer
 

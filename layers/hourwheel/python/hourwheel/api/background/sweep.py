@@ -6,8 +6,10 @@ import msgspec
 from hourwheel.api.events import Event, Invocation, Response
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.sweep.shares import share_of
+from hourwheel.sweep.sweep import Sweeper
 
 
 def sweep(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
-    report: Response = msgspec.to_builtins(deployment.sweeper.sweep_subjects(share_of(event)))
+    sweeper: Sweeper = deployment.sweeper
+    report: Response = msgspec.to_builtins(sweeper.sweep_subjects(share_of(event)))
     return report
