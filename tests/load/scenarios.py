@@ -158,7 +158,7 @@ def _named_sweep(subjects: int) -> Scenario:
         name=f"sweep-{subjects}",
         says=f"sweeps of {subjects:,} subjects of 3 groups, each busy, on the defaults",
         play=partial(_swept, subjects=subjects, groups=3),
-        seconds=1_500,
+        seconds=660 if subjects <= 200 else 1_200,
         holds=(
             Bound("longest sweep s", most=45),
             Bound("longest delayed work s", most=5),
@@ -172,7 +172,7 @@ def _named_sweep(subjects: int) -> Scenario:
             "sweeps failed",
             "executions at most",
         ),
-        quick=subjects <= 1_200,
+        quick=subjects <= 200,
     )
 
 
