@@ -43,7 +43,7 @@ def overview(
 ) -> None:
     """Show what needs attention, then up to 100 subjects with their numbers. A number with a + is at least that large.
 
-    Example: hourwheel overview --watch
+    Example: hourwheel overview --prefix ord
     """
     with connect(ctx) as api:
         if watch:
