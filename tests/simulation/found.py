@@ -206,14 +206,14 @@ def _deletions_beside_old_caches(plan: Plan) -> Plan:
         transactional=False,
         faults=Faults(pause=0.05, crash=0.01),
         latency_ms=20,
-        registry_seconds=2.0,
+        registry_seconds=10.0,
         moves=("delete-subject",),
         operators=2,
         producers=2,
         consumers=3,
         subjects=("s",),
         spanning=False,
-        calls=350,
+        calls=700,
         quiet_days=False,
     )
 
