@@ -170,6 +170,31 @@ def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_repo
     assert outcomes.of_reports([found]) == exits.DAMAGE
 
 
+def test_the_rows_of_a_lost_manifest_are_unknown_and_named_each_time(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for _ in range(4):
+        world.bench.send("a", "b")
+        world.acknowledge("orders", "billing")
+        world.archived()
+    world.rest()
+    archive = FileBlobs(world.archive)
+    middle = next(
+        manifest for manifest in list(chain.manifests(archive))[1:] if {MESSAGES, PULLS} <= _kinds(manifest.segments)
+    )
+    archive.delete(manifests.manifest_key(middle.number))
+    world.compacted(spark)
+    for _ in range(2):
+        found = world.reconciled(spark)
+        assert found.findings == []
+        lost = {(one.log, one.start, one.end) for one in found.unknown.rows if one.why == "lost"}
+        assert lost == {(span.log, span.start, span.end) for span in middle.spans}
+        assert outcomes.of_reports([found]) == exits.DAMAGE
+
+
+def _kinds(segments: list[manifests.Segment]) -> set[str]:
+    return {segment.kind for segment in segments}
+
+
 def _truncate(world: World) -> list[str]:
     """Cuts off the end of the second segment of each kind. Returns their keys."""
     archive = FileBlobs(world.archive)
