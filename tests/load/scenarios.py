@@ -57,7 +57,7 @@ def _steady(
 def _claims(stage: Stage, *, consumers: int, queues: int) -> None:
     """Consumers take single messages, of which there are always some, and handle each in 50 ms."""
     stage.library.subjects.put(_ORDERS, queues=queues)
-    stage.fill(_ORDERS, batches=1_500 * queues, batch=1)
+    stage.fill(_ORDERS, batches=max(1_500 * queues, 170 * consumers), batch=1)
     for number in range(consumers):
         stage.traffic.consumer(_ORDERS, "g", f"c{number}", stage.samples, handling_ms=50)
 
@@ -273,17 +273,20 @@ DELAYED = (
     *map(_named_hot, (5, 10, 20)),
 )
 
+_FEW_LOST = Bound("lost puts", most=0.05)
+_UNITS = Bound("pull units a message", most=1.2)
+
 CROWDS = (
     _named_claims(1, holds=(Bound("messages a second", least=14), Bound("lost puts", most=0))),
-    _named_claims(8, holds=(Bound("messages a second", least=70), Bound("lost puts", most=0.45))),
-    _named_claims(32, holds=(Bound("messages a second", least=90), Bound("lost puts", most=0.75))),
+    _named_claims(8, holds=(Bound("messages a second", least=115), _FEW_LOST, _UNITS)),
+    _named_claims(32, holds=(Bound("messages a second", least=440), Bound("lost puts", most=0.1), _UNITS)),
     _named_claims(
         64,
-        holds=(Bound("messages a second", least=95),),
-        aims=(Bound("messages a second", least=900), Bound("lost puts", most=0.05)),
+        holds=(Bound("messages a second", least=890), Bound("lost puts", most=0.1), _UNITS),
+        aims=(_FEW_LOST,),
     ),
-    _named_claims(8, 8, holds=(Bound("messages a second", least=100), Bound("pull units a message", most=2))),
-    _named_claims(32, 8, holds=(Bound("messages a second", least=370), Bound("lost puts", most=0.25))),
+    _named_claims(8, 8, holds=(Bound("messages a second", least=115), _FEW_LOST, _UNITS)),
+    _named_claims(32, 8, holds=(Bound("messages a second", least=440), _FEW_LOST, _UNITS)),
     _named_claims(64, 8, holds=(Bound("messages a second", least=590), Bound("lost puts", most=0.55))),
     *map(_named_sweep, (200, 1_200, 10_000)),
     Scenario(

@@ -101,13 +101,13 @@ class Consumer(Actor):
             chosen = self._choose(old) if self.rng.random() < 0.1 else self._acknowledged(old)
         request = PullRequest(
             consumer=self._consumer(group),
-            max_messages=self.rng.choice((1, 3, 5, 5, 5, 100)),
+            max_messages=self.rng.choice((1, 1, 2, 3) if plan.crowd else (1, 3, 5, 5, 5, 100)),
             lease_seconds=plan.lease_seconds,
             settle=None if chosen is None else [chosen],
         )
         self.pull(subject, group, request, old)
         # Messages wait when the handler is done: otherwise there is nothing to claim.
-        self.nap(self.rng.choice((0, 50, 100, 300, 800)))
+        self.nap(self.rng.choice((0, 10, 50, 100) if plan.crowd else (0, 50, 100, 300, 800)))
 
     def _acknowledged(self, held: Leased) -> Settlement:
         chosen = Settlement(receipt=held.receipt)

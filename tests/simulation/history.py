@@ -12,6 +12,7 @@ from hourwheel.logs.rows import sort_of
 from hourwheel.model.log_names import HOME, cell_of
 from hourwheel.model.messages import Message, ScheduledMessage, SendResult
 from hourwheel.model.pulls import Pull, PullResult, Settled, Settlement
+from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.receipts import Receipt
 from hourwheel.pull_log.records import EXPIRED
 from tests.simulation.audit import StoreAudit
@@ -19,7 +20,7 @@ from tests.simulation.dates import RequestedDue, parsed
 from tests.simulation.effects import SentMessage
 from tests.simulation.facts import LogName, Pick
 from tests.simulation.orders import OrderedHistory
-from tests.simulation.pulls import PullHistory
+from tests.simulation.pulls import PullFact, PullHistory
 from tests.simulation.world import Verb, Violation
 
 _DIGEST_BYTES = 16
@@ -72,6 +73,11 @@ class Leased:
             return list(range(len(self.bodies)))
         lists = (settlement.ack, retried(settlement), settlement.release, settlement.dead)
         return [index for indexes in lists for index in indexes or ()]
+
+
+def _handed_out(fact: PullFact) -> list[tuple[int, int]]:
+    """Returns the positions of the messages that the last claim of a row hands out."""
+    return fact.positions[fact.base : len(fact.positions) if isinstance(fact.value, OrderedRow) else fact.value.size]
 
 
 def retried(settlement: Settlement) -> list[int]:
@@ -332,7 +338,7 @@ class History:
         found = [(message.body, message.attempt, None if retries else message.offset) for message in pulled.messages]
         expected = [
             (message.body, message.attempt, None) if retries else (message.body, 1, offset)
-            for message, offset in self._stored(history.source, history.pulls[row].positions[history.pulls[row].base :])
+            for message, offset in self._stored(history.source, _handed_out(history.pulls[row]))
         ]
         if isinstance(history, OrderedHistory):
             attempts = history.attempts[row]

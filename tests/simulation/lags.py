@@ -86,7 +86,7 @@ def _check_flight(parts: list[PullHistory], told: int) -> int:
     """Checks the number of leased messages in the answer, and returns it. Messages of a pull whose transfers are not
     carried out may count or not."""
     pulls = [history.pulls[row].value for history in parts for row in sorted(history.open)]
-    leased = sum(pull.claimed - len(pull.settled) for pull in pulls if pull.state == OPEN)
+    leased = sum(len(pull.unsettled()) for pull in pulls if pull.state == OPEN)
     closing = sum(pull.size for pull in pulls if pull.state != OPEN)
     if not leased <= told <= leased + closing:
         raise Violation("4", f"{parts[0].partition}: {leased} messages are leased, the lag says {told}")

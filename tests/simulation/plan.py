@@ -94,6 +94,9 @@ class Plan:
     grows_ms: int = 2_000
     shares: int = 1
     """The largest number of shares among which sweeps divide the subjects. It changes from one sweep to the next."""
+    crowd: int = 0
+    """The number of batches that wait at the beginning for a crowd of steady consumers, each of which takes few at a
+    time. 0: there is none."""
     has_spoilt_record: bool = False
     """The record of a subject cannot be decoded; it comes before all others."""
     large_bytes: int = 0

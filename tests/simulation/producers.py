@@ -62,6 +62,10 @@ class Producer(Actor):
                 self.previous = batch
         self.nap(400)
 
+    def send_next(self) -> None:
+        """Sends a batch that no fault hinders."""
+        assert self.send(self._batch())
+
     def _misuse(self, batch: Batch, key: str, sent_ms: int) -> None:
         """Sends another batch under the key of an accepted one, and checks that it is refused."""
         self.send(
@@ -135,7 +139,8 @@ class Producer(Actor):
     def _batch(self) -> Batch:
         self.count += 1
         name, plan = f"{self.process.name}.{self.count}", self.world.plan
-        bodies = [f"{name}.{index}" for index in range(self.rng.randint(1, 12 if plan.large_bytes else 4))]
+        size = self.rng.choice((1, 1, 1, 2)) if plan.crowd else self.rng.randint(1, 12 if plan.large_bytes else 4)
+        bodies = [f"{name}.{index}" for index in range(size)]
         targets = [self.rng.choice(plan.subjects) for _ in bodies]
         key = name if self.rng.random() < plan.keyed else None
         sequence = self.count if plan.numbered and key is not None else None

@@ -7,10 +7,10 @@ import msgspec
 
 from hourwheel.handover.copies import ATTEMPTS, RELEASED, RETRY
 from hourwheel.handover.handover import Transfer
-from hourwheel.model.pulls import Settlement
 from hourwheel.pull_log.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, UNREADABLE, Checkpoint, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser, RowFact
+from tests.simulation.kept import acks_all, check_ahead, check_goes_on, check_released, renumbered
 from tests.simulation.world import Verb, Violation
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class PullFact:
     def decided(self) -> frozenset[int]:
         """Returns the messages that are settled."""
         if self.value.state != OPEN:
-            return frozenset(range(self.value.size))
+            return frozenset(range(len(self.positions)))
         return self.value.settled | frozenset(range(self.base))
 
     @property
@@ -76,8 +76,9 @@ class PullHistory:
             if not gone:
                 self._changed(verb, row, before, value)
             return
-        if before is not None and row == self.next_row - 1 and not gone:
-            self._grown(verb, row, before, value)
+        if before is not None and (before.value.kept or row == self.next_row - 1) and not gone:
+            goes_on = check_goes_on if before.value.kept else PullHistory._grown
+            goes_on(self, verb, row, before, value)
             return
         if row != self.next_row and not gone:
             raise Violation("4", f"{self.partition}: pull row {row} came, {self.next_row} is next")
@@ -107,6 +108,8 @@ class PullHistory:
         once the group's logs are erased. It may settle a claim whose row the store has kept, and claim behind it."""
         known = self.pulls.get(row)
         if known is not None and known.value.claim == value.claim:
+            return
+        if known is not None and known.value.kept and value.base == known.value.size:
             return
         grown = known is not None and 0 < value.base == known.value.size
         first = known.value.end if known is not None and grown else value.first
@@ -261,31 +264,28 @@ class PullHistory:
         return False
 
     def _changed(self, verb: Verb, row: int, fact: PullFact, value: PullRow) -> None:
-        was = fact.decided()
+        was, kept = fact.decided(), fact.value.kept
         before, fact.value = fact.value, value
         where = f"{self.partition}: pull row {row}"
         if value.base != fact.base or (before.is_final and not value.is_final):
             raise Violation("5", f"{where} may grow again, or counts from {value.base} instead of {fact.base}")
-        if (before.first, before.picks, before.end, before.consumer) != (
-            value.first,
-            value.picks,
-            value.end,
-            value.consumer,
-        ):
+        if any(getattr(before, name) != getattr(value, name) for name in ("first", "picks", "end", "consumer")):
             raise Violation("3", f"{where} covers something else")
         if value.counts != before.counts:
             self._check_excluded(where, before, value)
-            fact.positions = filters.covered(value)
+            was, kept = renumbered(fact, filters.covered(value), was, kept)
         if value.outcome == UNREADABLE and value.size:
             raise Violation("1", f"{where} is closed as unreadable with {value.size} messages")
         now = fact.decided()
+        check_ahead(where, before, value, kept)
         if before.state == CLOSED or not was <= now:
             raise Violation("5", f"{where} was settled and changed")
         if before.state != OPEN and (value.state == OPEN or value.outcome != before.outcome):
             raise Violation("5", f"{where} was settled and is settled otherwise")
         self.audit.rules.check_lease(where, verb, before, value)
-        self._check_leave(where, verb, value, now - was)
+        self._check_leave(where, verb, value, now - was - kept)
         self._settled(verb, row, fact, before, now - was)
+        check_released(where, fact.outcomes, (now - was) & kept)
         if value.state == CLOSED:
             self.open.discard(row)
 
@@ -328,7 +328,7 @@ class PullHistory:
                 if not self.audit.expired(self.audit.picked(self.source, position)[1]):
                     raise Violation("1", f"{where}: message {position} was dropped when the lease ended")
             self._check_ended(where, value, picked)
-        elif fresh:
+        elif fresh and not fresh <= before.kept:
             verb.settled.append((self.partition, row))
             self._check_taken(verb, where, picked, indexes)
 
@@ -393,9 +393,3 @@ class PullHistory:
             raise Violation(
                 "7", f"{where} is tried again at {transfer.due_times.due_ms(at)}, its wait was {wait_ms} ms"
             )
-
-
-def acks_all(chosen: Settlement, size: int) -> bool:
-    """Returns whether a settlement acknowledges every message of a pull of this size."""
-    whole = chosen.ack is None or len(chosen.ack) == size
-    return whole and chosen.extend_seconds is None and not (chosen.retry or chosen.release or chosen.dead)

@@ -21,7 +21,7 @@ from hourwheel.ordered import key_state_cache, later_messages, parked_messages, 
 from hourwheel.ordered import selection as ordered_selection
 from hourwheel.ports.storage import Counter, Key, Record, Refused, Table
 from hourwheel.pull_log import keyed_rows
-from hourwheel.pull_log.claiming import claim_range, growth
+from hourwheel.pull_log.claiming import ahead, claim_range, growth
 from hourwheel.pulling import answers, claimer
 from hourwheel.registry.records import subject_key
 from hourwheel.wire import answer_size
@@ -32,6 +32,7 @@ from tests.simulation.cancellers import Canceller
 from tests.simulation.checker import check, drain, drain_others, living_groups
 from tests.simulation.consumers import Consumer
 from tests.simulation.couriers import Couriers, Stream, target_of
+from tests.simulation.crowds import crowded
 from tests.simulation.damage import spoil
 from tests.simulation.dates import Dates
 from tests.simulation.draws import draw, on_engine
@@ -103,7 +104,7 @@ def _short(part: object) -> str:
 def simulate(seed: int, engine: str = "") -> Outcome:
     """Makes one run, which the seed determines completely, with a real store beside the simulated one if ``store``
     names one."""
-    plan = heated(herded(draw(seed)))
+    plan = heated(herded(crowded(draw(seed))))
     return run_plan(on_engine(plan, engine) if engine else plan)
 
 
@@ -136,6 +137,7 @@ def scaled(plan: Plan) -> Iterator[None]:
         patch.object(snapshots, "_PIECE_BLOCKS", 1),
         patch.object(growth, "ALONE_PULLS", plan.alone_pulls),
         patch.object(growth, "GROWS_MS", plan.grows_ms),
+        patch.object(ahead, "AHEAD_MS", ahead.AHEAD_MS * (5 if plan.crowd else 1)),
         patch.object(dispatch, "STEP_PICKS", picks),
         _summaries(plan),
         patch.object(changes, "_LOOK_SECONDS", 0.9),
@@ -194,6 +196,7 @@ def _run(world: World, plan: Plan, engine: Engine | None) -> None:
     faults, world.faults, world.limit = world.faults, type(world.faults)(), sys.maxsize
     keeper = Actor(machine, world.process("keeper"))
     prepare(keeper, plan)
+    fill(machine, plan)
     world.faults = faults
     for _ in range(2 if plan.quiet_days else 1):
         world.limit = world.calls + plan.calls
@@ -276,6 +279,13 @@ def prepare(keeper: Actor, plan: Plan) -> None:
             keeper.deployment.groups.put(subject, group, max_attempts=plan.max_attempts, retry=own, **order)
         if plan.couriers:
             keeper.deployment.groups.put(subject, plan.groups[0], push=target_of(plan.seed, plan.concurrency))
+
+
+def fill(machine: Machine, plan: Plan) -> None:
+    """Sends the messages for which the crowd of a plan comes."""
+    filler = Producer(machine, machine.world.process("filler"))
+    for _ in range(plan.crowd):
+        filler.send_next()
 
 
 def _cast(machine: Machine, plan: Plan) -> list[Actor]:

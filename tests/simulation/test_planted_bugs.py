@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.aheadbugs import AHEAD
 from tests.simulation.archivebugs import ARCHIVED
 from tests.simulation.blockbugs import BLOCKS
 from tests.simulation.broadcastbugs import BROADCAST
@@ -47,6 +48,7 @@ BUGS = [
     *BLOCKS,
     *SWEPT,
     *HERDS,
+    *AHEAD,
 ]
 RARE = {
     "a_withdrawal_overwrites_a_move_that_was_carried_out",

@@ -131,6 +131,8 @@ class World:
         self.events = 0
         self.grown = 0
         """The number of times that a row of a pull log has grown."""
+        self.taken_on = 0
+        """The number of times that a pull was handed messages which were claimed ahead for it."""
         self.staged = False
         """Whether actors work although none runs by itself."""
         self.doomed: list[Process] = []

@@ -1,6 +1,6 @@
 """Reads the rows of a group's pull log on one source log, and the messages of the source behind them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from hourwheel.pull_log.records import SETTLED_KEPT_MS, Checkpoint, Position, Pu
 
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
+_NEAR = 20  # pull rows have about 150 bytes: a read of this many costs no more than one of two rows
 _ALL = "\U0010ffff"  # sorts behind every row number
 
 
@@ -136,6 +137,20 @@ class LogRows:
         items = self.source.store.scan(Table.PULL, self.partition, start=sort_of(start), limit=limit)
         return [(int(sort), self.opened(int(sort), record)) for sort, record in items]
 
+    def current(self, row_nos: Sequence[int]) -> Iterator[tuple[int, Versioned[PullRow] | None]]:
+        """Yields the pull rows of these numbers, which rise, as they are now; None for one that was removed. Reads rows
+        that are near each other at once."""
+        page: dict[int, Versioned[PullRow]] = {}
+        behind = 0
+        for at, row_no in enumerate(row_nos):
+            if row_no < behind:
+                yield row_no, page.get(row_no)
+            elif at + 1 == len(row_nos) or row_nos[at + 1] >= row_no + _NEAR:
+                yield row_no, self.record(row_no).load()
+            else:
+                page, behind = dict(self.rows(row_no, _NEAR)), row_no + _NEAR
+                yield row_no, page.get(row_no)
+
     def rows_from(self, start: int, page: int) -> Iterator[tuple[int, PullRow]]:
         """Yields the pull rows from ``start`` on, in order, each with its number. Reads ``page`` rows at a time."""
         items = items_of(self.source.store, Table.PULL, self.partition, start=sort_of(start), page=page)
@@ -176,7 +191,7 @@ def checkpoint_key(pull_log: str) -> Key:
 
 
 def behind(row_no: int, value: PullRow) -> Tail:
-    return Tail(row_no + 1, value.end, value.end_seq, len(value.counts), value.size)
+    return Tail(row_no + 1, value.end, value.end_seq, len(value.counts) - value.ahead, value.size)
 
 
 def erased(group: Group) -> GroupRemoved:

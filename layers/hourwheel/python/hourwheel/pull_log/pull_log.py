@@ -5,7 +5,9 @@ item, and nothing to rebalance: any number of consumers claim from any queue fro
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from hourwheel.context import Context
@@ -14,6 +16,7 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.model.lag import Lag
 from hourwheel.ports.storage import transactional
+from hourwheel.pull_log.claiming.ahead import first_kept, keep_ahead, kept_range, rows_ahead, taken_on
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
 from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledClaim
 from hourwheel.pull_log.claiming.growth import grown, growth_of, may_grow
@@ -112,7 +115,7 @@ class PullLog(LogRows):
         for race in range(min(_RACES, request.races) if request.only_row is None else 1):
             if race >= _RACES_AT_ONCE:
                 end = self._end_after_pause(race - _RACES_AT_ONCE)
-            result, end = self._claim_at(end, request)
+            result, end = self._claim_at(end, request, lost=race)
             if result is not None:
                 return result
         return ClaimResult(None, limited=True)
@@ -124,11 +127,12 @@ class PullLog(LogRows):
         self.context.clock.sleep(longest * (1.0 - self.context.ids.jitter()))
         return self.end()
 
-    def _claim_at(self, end: LogTail, request: ClaimRequest) -> tuple[ClaimResult | None, LogTail]:
-        """Tries to put the next row at this end of the log. Returns the result, or None and the later end where another
-        claim came first."""
+    def _claim_at(self, end: LogTail, request: ClaimRequest, *, lost: int) -> tuple[ClaimResult | None, LogTail]:
+        """Tries to put the next row at this end of the log, after it has ``lost`` races. Returns the result, or None
+        and the later end where another claim came first."""
         tail, now_ms = end.tail, self.context.clock.now_ms()
-        taken = self._range_of(tail, request, now_ms)
+        ahead = rows_ahead(request, tail, lost) if self.claims_ahead else 0
+        taken = self._range_of(tail, request, now_ms, ahead)
         if not (taken.total or self._passes(taken, now_ms)):
             nothing = Nothing(tail.row_no, taken.end.row_no, self.filtered and taken.empty > 0)
             return self._result(None, taken, request, nothing=nothing), end
@@ -156,7 +160,7 @@ class PullLog(LogRows):
         value = PullRow(
             consumer=request.consumer,
             first=taken.first,
-            counts=tuple(taken.counts),
+            counts=(*taken.counts, *taken.ahead),
             end=taken.end,
             end_seq=taken.end_seq,
             # A token for each try: a receipt then names one claim, and no other claim of the same row.
@@ -164,7 +168,7 @@ class PullLog(LogRows):
             claimed_ms=now_ms,
             lease_until_ms=now_ms + request.lease_ms,
             picks=taken.packed_picks if self.filtered else None,
-            growth=growth_of(row_no, request.before, now_ms) if self.claims_behind else None,
+            growth=growth_of(row_no, request.before, now_ms, len(taken.ahead)) if self.claims_behind else None,
         )
         return value if taken.total else value.closed(PASSED, now_ms)
 
@@ -190,33 +194,50 @@ class PullLog(LogRows):
             return False
         return not (self.group.flow_limited or self.filtered)
 
+    @property
+    def claims_ahead(self) -> bool:
+        """Whether claims of several consumers keep messages for their next pulls."""
+        return self.queue is not None and self.mapping.first and self.claims_behind
+
     def may_claim_behind(self, claimed: PullRow, parsed: ParsedSettlement, consumer: str) -> bool:
         """Returns whether ``claim_behind`` may settle a row, which its receipt contains as ``claimed``, in a pull of
         this consumer. Asked where ``claims_behind`` is true."""
         return may_grow(claimed, parsed, consumer, self.context.clock.now_ms())
 
     def claim_behind(self, row_no: int, claimed: Versioned[PullRow], request: ClaimRequest) -> SettledClaim:
-        """Acknowledges all of the row and claims the messages behind it, in one write. Changes nothing and returns no
-        claim where no message follows directly, where the row has changed since it was claimed, or where the new lease
-        would end before the one that other processes know."""
+        """Acknowledges all of the row and claims the messages that are kept for the consumer, or else those behind the
+        row, in one write. Changes nothing and returns no claim where no message follows directly, where the row has
+        changed since it was claimed, or where the new lease would end before the one that other processes know."""
         row, now_ms = claimed.value, self.context.clock.now_ms()
         if now_ms + request.lease_ms < row.lease_until_ms:
             return SettledClaim(None, claimed)
         try:
-            taken = self._range_of(behind(row_no, row), request._replace(suspects=False), now_ms)
+            taken = self._kept(row, request) if row.kept else self._behind(row_no, row, request, now_ms)
         except (Corrupt, Unavailable, Broken):
             # The row must be settled whatever stands behind it: the claim that follows raises the error again.
             return SettledClaim(None, claimed)
-        if not taken.total or taken.first != row.end:
+        if not taken.total:
             return SettledClaim(None, claimed)
         claim = self.context.ids.token()
         lease = (now_ms, now_ms + request.lease_ms)
-        value = grown(row, tuple(taken.counts), taken.end, taken.end_seq, claim, lease)
+        value = taken_on(row, taken, claim, lease) if row.kept else grown(row, taken, claim, lease)
         outcome = self.record(row_no).swap(claimed.token, value, token=claim)
         if outcome.current is None or not holds_claim(outcome.current.value, claim):
             return SettledClaim(None, outcome.current)
         claim_result = self._result(taken.claim(row_no, outcome.current), taken, request)
         return SettledClaim(claim_result, outcome.current)
+
+    def _kept(self, row: PullRow, request: ClaimRequest) -> ClaimRange:
+        """Returns the range of the messages kept by a row that the next pull of its consumer takes."""
+        start, most = first_kept(row), min(row.ahead, request.max_messages)
+        # An eventually consistent read may miss rows that the claim has read.
+        rows = self.source.read(start, most) or self.source.read(start, most, consistent=True)
+        return kept_range(row, rows, self.selection, request)
+
+    def _behind(self, row_no: int, row: PullRow, request: ClaimRequest, now_ms: int) -> ClaimRange:
+        """Returns the range of the messages directly behind a row; an empty one if others come before them."""
+        taken = self._range_of(behind(row_no, row), request._replace(suspects=False), now_ms)
+        return taken if taken.first == row.end else ClaimRange(row.end, row.end, row.end_seq)
 
     def end_growth(self, row_no: int, seen: Versioned[PullRow]) -> CasResult[PullRow]:
         """Makes the end of a row that grows final, so that a row may be put behind it. Refused if the row has changed
@@ -263,14 +284,25 @@ class PullLog(LogRows):
             if self.record(tail.row_no).swap(None, value, expires_ms=value.garbage_ms).stored:
                 return
 
-    def _range_of(self, tail: Tail, request: ClaimRequest, now_ms: int) -> ClaimRange:
-        """Decides which rows a claim covers; without messages, which rows it passes over."""
+    def _range_of(self, tail: Tail, request: ClaimRequest, now_ms: int, ahead: int = 0) -> ClaimRange:
+        """Decides which rows a claim covers; without messages, which rows it passes over. Keeps messages of up to
+        ``ahead`` further rows."""
+        if ahead:
+            # A row that cannot be read keeps no claim from the rows before it.
+            with suppress(Corrupt):
+                return self._read_range(tail, request, now_ms, ahead)
+        return self._read_range(tail, request, now_ms, 0)
+
+    def _read_range(self, tail: Tail, request: ClaimRequest, now_ms: int, ahead: int) -> ClaimRange:
         taken = ClaimRange(first=tail.position, end=tail.position, end_seq=tail.seq)
         selection = self.selection
-        for row_no, row in self.unread(tail.position, now_ms, first_page(tail, request.max_messages)):
+        rows = self.unread(tail.position, now_ms, first_page(tail, request.max_messages) + ahead)
+        for row_no, row in rows:
             skip = tail.position.index if row_no == tail.position.row_no else 0
             if not taken.cover(row_no, row, skip, selection.offer(row_no, row, skip, now_ms), request):
                 break
+        if ahead and taken.total and not taken.end.index:
+            keep_ahead(taken, islice(rows, ahead), selection, request)
         return taken
 
     def _result(

@@ -17,6 +17,9 @@ The last row of a log may *grow*: a pull that acknowledges all of it moves its `
 row (``growth.py``). The messages below ``growth.base`` were acknowledged so. The claim, its times, and ``settled`` are
 those of the messages from there on.
 
+A row may claim messages *ahead* (``ahead.py``): the last ``growth.ahead`` source rows that it covers are kept for the
+next pulls of its consumer. Each of them acknowledges all that the row has handed out, and takes the next ones.
+
 Rows of an ordered group are ``OrderedRow``: the same array with one element more (``ordered_rows.py``). There
 ``counts`` says how many messages the row covers, and the element which of them the pull takes.
 """
@@ -36,6 +39,10 @@ OPEN, CLOSING, CLOSED = 0, 1, 2
 SETTLED, EXPIRED, SOUGHT, PASSED, UNREADABLE = 1, 2, 3, 4, 5
 """How a row was closed: by its consumer, by the end of its lease, or as a seek. A row is also closed if it passes over
 rows without messages to hand out, or if none of its messages could be read."""
+
+AHEAD_KEPT_MS = 3_000
+"""Messages that were claimed ahead are kept for their consumer this long after its last pull. That is half as long
+again as it takes for all of them (``AHEAD_MS``), so that a slow consumer holds up no message for long."""
 
 SETTLED_KEPT_MS = 3 * 86_400_000
 """Settled rows are kept this long: far longer than any writer pauses, so that none puts a removed row again. The
@@ -81,12 +88,14 @@ class Growth(msgspec.Struct, array_like=True, frozen=True):
     """``streak``: how many pulls in a row, up to that of this row, have each acknowledged the whole row directly before
     their own. ``base``: the number of messages that the row had before it grew last. ``until_ms``: until when it may
     grow further; 0 if its end is final. ``base_seq``: the sequence of the first message behind these, if there is a
-    ``base``."""
+    ``base``. ``ahead``: the number of source rows at the end of the row whose messages were claimed ahead, and not
+    handed out by this row."""
 
     streak: int
     base: int = 0
     until_ms: int = 0
     base_seq: int = 0
+    ahead: int = 0
 
 
 class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -142,6 +151,12 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         """Returns whether a later claim of this row has acknowledged all messages of an earlier one, ``claimed``."""
         return self.first == claimed.first and self.base >= claimed.size
 
+    def with_counts(self, counts: tuple[int, ...]) -> Self:
+        """Returns the row without messages of its claim that cannot be read. The claim is not answered yet, so only
+        messages that were kept can be settled: all of them, because they were released."""
+        row = msgspec.structs.replace(self, counts=counts)
+        return msgspec.structs.replace(row, settled=frozenset(range(row.size, row.covered))) if row.settled else row
+
     def details_of(self, picks: Sequence[tuple[int, int]], parsed: ParsedSettlement) -> tuple[str | None, ...]:
         """Returns what the settlement says of each of these picks, for their transfer; an empty tuple if it says
         nothing of any."""
@@ -185,7 +200,9 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return handed_out and parsed.only_acknowledges and not self.was_settled_otherwise(parsed)
 
     def closed(self, outcome: int, now_ms: int) -> Self:
-        return msgspec.structs.replace(self.final(), state=CLOSED, outcome=outcome, closed_ms=now_ms)
+        # The outcome of a closed row says that all are settled; the row is kept for days without the set.
+        end = {"state": CLOSED, "outcome": outcome, "closed_ms": now_ms, "settled": frozenset[int]()}
+        return msgspec.structs.replace(self.final(), **end)
 
     def left_with(self, transfers: tuple[Transfer, ...]) -> Self:
         state = CLOSED if self.state == CLOSING and not transfers else self.state
@@ -200,16 +217,42 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The number of messages that the pull hands out."""
-        return sum(self.counts)
+        """The number of messages that the row has handed out."""
+        return sum(self.counts[: len(self.counts) - self.ahead]) if self.ahead else sum(self.counts)
 
     @property
     def claimed(self) -> int:
         """The number of messages that the claim hands out."""
         return self.size - self.base
 
+    @property
+    def ahead(self) -> int:
+        """The number of source rows at the end of the row whose messages it has not handed out."""
+        return 0 if self.growth is None else self.growth.ahead
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The messages that are kept for the next pulls of the consumer: nobody was handed them, and they were not
+        released."""
+        if not self.ahead or self.state != OPEN:
+            return frozenset()
+        return frozenset(range(self.size, sum(self.counts))) - self.settled
+
+    @property
+    def leased(self) -> int:
+        """The number of messages that were leased by the claim which the row has now, those claimed ahead included."""
+        return self.claimed + sum(self.counts[len(self.counts) - self.ahead :]) if self.ahead else self.claimed
+
+    @property
+    def due_ms(self) -> int:
+        """The time from which other processes may change the row: its lease is over, or its consumer is too slow for
+        the messages that are kept for it."""
+        return min(self.lease_until_ms, self.claimed_ms + AHEAD_KEPT_MS) if self.kept else self.lease_until_ms
+
     def unsettled(self) -> list[int]:
-        return [index for index in range(self.base, self.size) if index not in self.settled]
+        """Returns the messages that the consumer has to settle, or that are kept for it."""
+        handed_out = [index for index in range(self.base, self.size) if index not in self.settled]
+        return [*handed_out, *sorted(self.kept)] if self.ahead else handed_out
 
     def positions(self) -> list[Position]:
         """Returns the position of each message of the pull, by its index."""

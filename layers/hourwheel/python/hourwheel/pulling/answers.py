@@ -71,7 +71,7 @@ class Answers:
         pull_row: Versioned[PullRow] | None = claim.pull_row
         if counts != claim.pull_row.value.counts:
             pull_row = exclude_unreadable(self.context, log, claim, counts)
-        return pull_row if any(counts[claim.first_count :]) else None
+        return pull_row if _has_any(claim, counts) else None
 
     def _signed(
         self, log: PullLog, claim: Claim, pull_row: Versioned[PullRow]
@@ -133,7 +133,7 @@ def _read_rows(
 ) -> tuple[tuple[int, ...], list[T]]:
     value, first = claim.pull_row.value, claim.first_count
     counts, read_so_far, blobs = list(value.counts), list[T](), context.blobs_of(log.source.name)
-    for step, ((row_no, row), count) in enumerate(zip(claim.rows, value.counts[first:], strict=True), first):
+    for step, ((row_no, row), count) in enumerate(zip(claim.rows, _counts_of(claim, value.counts), strict=True), first):
         if not count:
             continue
         try:
@@ -142,6 +142,15 @@ def _read_rows(
             unreadable(context, log.source.name, row_no, count, error)
             counts[step] = 0
     return tuple(counts), read_so_far
+
+
+def _counts_of(claim: Claim, counts: Sequence[int]) -> Sequence[int]:
+    """Returns those of the counts of a pull row that are the claim's."""
+    return counts[claim.first_count : claim.first_count + len(claim.rows)]
+
+
+def _has_any(claim: Claim, counts: Sequence[int]) -> bool:
+    return any(_counts_of(claim, counts))
 
 
 def exclude_unreadable(
@@ -153,8 +162,9 @@ def exclude_unreadable(
     # The log of the claim may be bound to the store of a transaction, which has ended.
     record, current = log.on(context).record(claim.row_no), claim.pull_row
     while True:
-        value = msgspec.structs.replace(current.value, counts=counts).final()
-        if not any(counts[claim.first_count :]):
+        value = current.value.final().with_counts(counts)
+        # A process that looks for ended leases releases the messages that are kept, or finishes their release.
+        if not (_has_any(claim, counts) or value.kept or value.transfers):
             value = value.closed(SETTLED if value.base else UNREADABLE, context.clock.now_ms())
         outcome = record.swap(current.token, value, expires_ms=value.garbage_ms)
         if outcome.stored:

@@ -15,6 +15,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import HOME
 from hourwheel.model.pulls import PullRequest, Settled
 from hourwheel.model.subjects import Subject
+from hourwheel.ports.storage import Counter
 from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledRow
 from hourwheel.pull_log.claiming.retry_share import NOT_SHARED, RetryShare, share_of
 from hourwheel.pull_log.limits import Limit
@@ -101,8 +102,8 @@ class Look:
 
 @dataclass
 class Claimer:
-    """Settles and claims for one request. ``single``: a claim of one log is enough. ``shares``: there may be new
-    messages beside retries."""
+    """Settles and claims for one request. ``totals``: what each log has given out. ``single``: a claim of one log is
+    enough. ``shares``: there may be new messages beside retries."""
 
     context: Context
     flow: FlowControl
@@ -110,6 +111,7 @@ class Claimer:
     faults: Faults
     settlements: Settlements
     request: PullRequest
+    totals: Mapping[str, Counter]
     single: bool
     shares: bool = False
 
@@ -294,14 +296,14 @@ class Claimer:
         return replace(look, share=share_of(look.group, room, single=self.single, chance=chance, fills=len(logs) == 1))
 
     def _in_turn(self, look: Look, opened: Sequence[OpenedSettlement], logs: Sequence[PullLog]) -> list[PullLog]:
-        """Returns the logs in the order of their claims: retries first, then the queues. Before all of them those that
-        have a suspect, which comes only before other messages."""
+        """Returns the logs in the order of their claims: those that keep messages for this pull, those with a suspect,
+        which comes only before other messages, then retries, then the queues."""
         retries = [log for log in logs if log.queue is None]
         in_turn = [*retries, *self._queues_in_turn(look, opened, [log for log in logs if log.queue is not None])]
         if len(logs) > 1 and self._takes_suspects_first(look):
             having = self._having_suspects(logs)
             in_turn.sort(key=lambda log: log.source.name not in having)
-        return in_turn
+        return self.settlements.keeping_first(opened, in_turn, look.subject, look.group)
 
     def _queues_in_turn(
         self, look: Look, opened: Sequence[OpenedSettlement], queues: Sequence[PullLog]
@@ -343,6 +345,7 @@ class Claimer:
             share=look.share_left,
             suspects=self.request.suspects and not look.claims,
             races=races,
+            source_rows=0 if log is None else self.totals[log.source.name].rows,
         )
         return request if log is None or log.queue is not None else request.of_retries()
 
@@ -393,5 +396,5 @@ class Claimer:
 
 
 def _races(logs: Sequence[PullLog]) -> int:
-    """Returns how many races a claim from one of these logs may lose before the next log has its turn."""
+    """Returns how many races a claim may lose before the next log has its turn."""
     return _RACES if len(logs) > 1 else sys.maxsize

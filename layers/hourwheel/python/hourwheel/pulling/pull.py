@@ -280,6 +280,7 @@ class Puller:
             request,
             single=single,
             shares=self._source_logs.shares(sources, logs),
+            totals=sources.totals,
         )
 
     def _logs_with_messages(
@@ -294,13 +295,13 @@ class Puller:
             moved[group.retry_log] = logs[0]
         if joins:
             moved |= {log.source.name: log for log in logs if log.queue is not None}
-        return moved
+        return moved | self._settlements.keeping(opened, logs, subject, group)
 
     def _remember(self, look: Look, sources: Sources) -> None:
         """Remembers the claims of the look, and where logs have no message left."""
         ended = [*look.nothing]
         for log, claim in look.claims:
-            self.leases.record_claim(log, claim.row_no, claim.pull_row.value.lease_until_ms)
+            self.leases.record_claim(log, claim.row_no, claim.pull_row.value.due_ms)
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), sources.subject)
             if claim.log_end is not None:

@@ -46,7 +46,7 @@ class _OpenRow(NamedTuple):
     @classmethod
     def of(cls, row: PullRow, start: Tail) -> "_OpenRow":
         # Transfers that a process has left behind need not wait for the end of the lease.
-        return cls(0 if row.transfers else row.lease_until_ms, len(row.unsettled()), start)
+        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start)
 
 
 @dataclass
@@ -170,7 +170,7 @@ class Leases:
         watch.missed = True
         return False
 
-    def record_claim(self, log: PullLog, row_no: int, lease_until_ms: int) -> None:
+    def record_claim(self, log: PullLog, row_no: int, due_ms: int) -> None:
         """Records a claim of this process, which is stored, so that ``seen`` need not wait for the next look."""
         watch = self._watch(log)
         # Another thread holds the lock because it looks, and it may have read the row already. A claim that is not
@@ -182,7 +182,7 @@ class Leases:
             # A row that has grown was recorded before.
             if watch.seen_below >= row_no:
                 watch.claimed = max(watch.claimed, row_no + 1)
-                watch.claimed_due_ms = min(watch.claimed_due_ms, lease_until_ms)
+                watch.claimed_due_ms = min(watch.claimed_due_ms, due_ms)
             else:
                 watch.missed = True
         finally:
@@ -355,11 +355,15 @@ class Leases:
     def _expire(self, log: PullLog, settler: Settler, watch: _Watch, most: int | None) -> int:
         ended = 0
         now_ms = log.context.clock.now_ms()
-        for row_no in [row_no for row_no, entry in watch.open.items() if entry.due_ms <= now_ms][:most]:
-            current = log.record(row_no).load()
-            if current is not None and current.value.state != CLOSED:
+        due = sorted(row_no for row_no, entry in watch.open.items() if entry.due_ms <= now_ms)[:most]
+        for row_no, current in log.current(due):
+            if current is None or current.value.state == CLOSED:
+                del watch.open[row_no]
+            elif not current.value.transfers and current.value.due_ms > now_ms:
+                watch.record_end(row_no, _OpenRow.of(current.value, watch.open[row_no].start))
+            else:
                 ended += settler.take_over(row_no, current) or bool(current.value.transfers)
-            self._refresh(log, watch, row_no)
+                self._refresh(log, watch, row_no)
         watch.due_ms = min((entry.due_ms for entry in watch.open.values()), default=inf)
         return ended
 

@@ -3,7 +3,7 @@
 Retries and dead letters are handed over: the update that settles them also writes the reservations of their rows.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import msgspec
@@ -67,6 +67,7 @@ class _MovedMessages:
     """The messages that leave a pull, by where they go."""
 
     retried: list[_Pick] = field(default_factory=list)
+    ended: list[_Pick] = field(default_factory=list)
     released: list[_Pick] = field(default_factory=list)
     spent: list[_Pick] = field(default_factory=list)
     rejected: list[_Pick] = field(default_factory=list)
@@ -79,7 +80,7 @@ class _MovedMessages:
         if bucket is not None:
             self.later.setdefault((kind, bucket.log), (bucket, []))[1].append((pick, due_ms))
         else:
-            (self.released if kind == RELEASED else self.retried).append(pick)
+            (self.ended if kind == RELEASED else self.retried).append(pick)
 
 
 @dataclass(frozen=True)
@@ -174,22 +175,24 @@ class Settler:
 
     def expire(self, row_no: int, current: Versioned[PullRow]) -> bool:
         """Takes over a pull whose lease has ended: its unsettled messages come again as suspects. Only a suspect that
-        was pulled alone counts an attempt: of several messages nobody knows which one ended the consumer. Returns
-        False, and changes nothing, if the pull was settled or extended meanwhile."""
+        was pulled alone counts an attempt: of several messages nobody knows which one ended the consumer. Releases the
+        messages that are kept for a consumer that is too slow. Returns False, and changes nothing, if the pull was
+        settled or extended meanwhile."""
         current = self.finish(row_no, current)
-        now_ms = self.context.clock.now_ms()
-        if current.value.state != OPEN or current.value.lease_until_ms > now_ms:
+        row, now_ms = current.value, self.context.clock.now_ms()
+        if row.state != OPEN or row.due_ms > now_ms:
             return False
-        rest = frozenset(current.value.unsettled())
+        ended = row.lease_until_ms <= now_ms
+        rest = frozenset(row.unsettled()) - row.kept if ended else frozenset[int]()
         # The digest of the last settlement stays: a consumer that repeats it gets its answer.
-        value = self._settled_row(
-            current.value, ParsedSettlement(named=rest, retried=rest, mark=current.value.last, ended=True), EXPIRED
-        )
+        over = ParsedSettlement(named=rest, retried=rest, mark=row.last, ended=ended)
+        value = self._settled_row(row, over, EXPIRED if ended else SETTLED)
         outcome = self._swap(row_no, current, value)
         if not outcome.stored or outcome.current is None:
             return False
         self.finish(row_no, outcome.current)
-        self._count("EndedLeases", 1)
+        if ended:
+            self._count("EndedLeases", 1)
         return True
 
     def finish(self, row_no: int, current: Versioned[PullRow]) -> Versioned[PullRow]:
@@ -223,13 +226,16 @@ class Settler:
 
     def _settled_row(self, row: PullRow, parsed: ParsedSettlement, outcome: int) -> PullRow:
         """Returns the row with the settlement written into it; reserves a row in the target log for each transfer.
-        ``outcome`` says how the row is closed, if the settlement closes it."""
+        Releases the messages that are kept for the consumer as well. ``outcome`` says how the row is closed, if the
+        settlement closes it."""
+        if kept := row.kept - parsed.named:
+            parsed = replace(parsed, named=parsed.named | kept, released=parsed.released | kept)
         decided = self.log.decided_in_place(row, parsed)
         if decided is None:
             transfers = self._reserve(row, parsed) if parsed.moves else ()
             decided = DecidedRow(row, row.settled | parsed.named, transfers)
         row, settled, transfers = decided
-        closed = len(settled) == row.claimed
+        closed = len(settled) == row.leased
         return msgspec.structs.replace(
             row.final(),
             # The outcome of a closed row says that all are settled; the row is kept for days without the set.
@@ -248,11 +254,13 @@ class Settler:
         attempts left and rejected ones to the dead log."""
         leaving, group = self._leaving(row, parsed), self.log.group
         now_ms = self.context.clock.now_ms()
+        again_ms, dead_ms = now_ms + self.subject.retention_ms, now_ms + DEAD_RETENTION_MS
         targets = [
-            (RETRY, group.retry_log, leaving.retried, now_ms + self.subject.retention_ms),
-            (RELEASED, group.retry_log, leaving.released, now_ms + self.subject.retention_ms),
-            (ATTEMPTS, group.dead_log, leaving.spent, now_ms + DEAD_RETENTION_MS),
-            (REJECTED, group.dead_log, leaving.rejected, now_ms + DEAD_RETENTION_MS),
+            (RETRY, group.retry_log, leaving.retried, again_ms, parsed.ended),
+            (RELEASED, group.retry_log, leaving.ended, again_ms, True),
+            (RELEASED, group.retry_log, leaving.released, again_ms, False),
+            (ATTEMPTS, group.dead_log, leaving.spent, dead_ms, False),
+            (REJECTED, group.dead_log, leaving.rejected, dead_ms, False),
         ]
         moved = [
             reserve(
@@ -262,9 +270,9 @@ class Settler:
                 picks=tuple(picks),
                 expires_ms=expires_ms,
                 details=row.details_of(picks, parsed),
-                suspects=parsed.ended and log == group.retry_log,
+                suspects=suspects,
             )
-            for kind, log, picks, expires_ms in targets
+            for kind, log, picks, expires_ms, suspects in targets
             if picks
         ]
         moved += [self._reserve_later(row, parsed, kind, *waiting) for (kind, _), waiting in leaving.later.items()]

@@ -95,6 +95,22 @@ class Settlements:
         member = consumer_group(self.registry, subject, group, consumer, create=create) if consumer else None
         return subject, member or group
 
+    @staticmethod
+    def keeping(
+        opened: Sequence[OpenedSettlement], logs: Sequence[PullLog], subject: Subject, group: Group
+    ) -> dict[str, PullLog]:
+        """Returns those of the logs, by the names of their sources, in which rows keep messages for the pull that
+        carries out these settlements. No counter tells of such messages."""
+        names = _logs_that_keep(opened, subject, group)
+        return {log.source.name: log for log in logs if log.source.name in names} if names else {}
+
+    def keeping_first(
+        self, opened: Sequence[OpenedSettlement], logs: list[PullLog], subject: Subject, group: Group
+    ) -> list[PullLog]:
+        """Returns the logs with those first that ``keeping`` returns."""
+        keeping = self.keeping(opened, logs, subject, group)
+        return sorted(logs, key=lambda log: log.source.name not in keeping) if keeping else logs
+
     def settle(
         self, context: Context, subject: Subject, group: Group, opened: Sequence[OpenedSettlement]
     ) -> list[Settled]:
@@ -162,7 +178,8 @@ class Settlements:
             else:
                 answers[last] = Settled("settled")
                 context.meter.record("Settled", entry.receipt.value.claimed)
-        return SettlementAnswers(answers, _acknowledged(opened, logs, answers), claimed)
+        acknowledged = _acknowledged(opened, logs, answers, context.clock.now_ms())
+        return SettlementAnswers(answers, acknowledged, claimed)
 
     def _before_claim(
         self,
@@ -212,14 +229,16 @@ class Settlements:
 
 
 def _acknowledged(
-    opened: Sequence[OpenedSettlement], logs: Sequence[PullLog | None], answers: Sequence[Settled]
+    opened: Sequence[OpenedSettlement], logs: Sequence[PullLog | None], answers: Sequence[Settled], now_ms: int
 ) -> dict[str, SettledRow]:
     last: dict[str, SettledRow] = {}
     for (receipt, parsed), log, answer in zip(opened, logs, answers, strict=True):
         if log is None or answer.status != "settled" or not parsed.acknowledges(receipt.value.claimed):
             continue
         if log.partition not in last or last[log.partition].row_no < receipt.row_no:
-            last[log.partition] = SettledRow(receipt.row_no, receipt.value.streak)
+            # abs: another clock set the time of the claim.
+            held_ms = abs(now_ms - receipt.value.claimed_ms)
+            last[log.partition] = SettledRow(receipt.row_no, receipt.value.streak, held_ms)
     return last
 
 
@@ -238,6 +257,14 @@ def are_at_home(opened: Sequence[OpenedSettlement]) -> bool:
 def moves_any(opened: Sequence[OpenedSettlement]) -> bool:
     """Returns whether one of these settlements moves messages to another log, or parks them."""
     return any(parsed.moves for _, parsed in opened)
+
+
+def _logs_that_keep(opened: Sequence[OpenedSettlement], subject: Subject, group: Group) -> set[str]:
+    """Returns the logs in which rows keep messages for the pull that acknowledges what they have handed out."""
+    keeping = [entry for entry in opened if entry.receipt.value.kept]
+    return {
+        _source_of(receipt, subject, group) for receipt, parsed in keeping if parsed.acknowledges(receipt.value.claimed)
+    }
 
 
 def settled_logs(opened: Sequence[OpenedSettlement], subject: Subject, group: Group) -> list[str]:

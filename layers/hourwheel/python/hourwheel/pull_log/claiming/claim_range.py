@@ -38,6 +38,8 @@ class ClaimRange:
     """Whether the claim takes a suspect, alone."""
     suspects_wait: bool = False
     """Whether the range ends before a suspect."""
+    ahead: list[int] = field(default_factory=list)
+    """The numbers of messages of the rows behind these, up to the end, which are claimed ahead."""
 
     def begin(self, first: Position) -> None:
         """Starts the range at its first messages; the empty rows before them are passed over."""
@@ -81,7 +83,7 @@ class ClaimRange:
             self.pass_row(row_no, row, read=offer.read)
             self.limited = self.long
             return not self.limited
-        if not self._has_room_for(offer, request):
+        if not self.has_room_for(offer, request):
             return False
         if not self.total:
             self.begin(Position(row_no, skip))
@@ -91,7 +93,7 @@ class ClaimRange:
         self.limited = full or self.suspect or self.long
         return not self.limited
 
-    def _has_room_for(self, offer: RowSelection, request: ClaimRequest) -> bool:
+    def has_room_for(self, offer: RowSelection, request: ClaimRequest) -> bool:
         """Returns whether the range takes messages of this offer, and notes what keeps it from them."""
         if offer.suspect and (self.total or not request.takes_suspect):
             self.suspects_wait, self.limited = True, self.total > 0

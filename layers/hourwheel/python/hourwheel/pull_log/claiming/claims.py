@@ -31,8 +31,10 @@ class Claim:
 
     @property
     def first_count(self) -> int:
-        """The index of the claim's first row in the counts of the pull row: the counts before are of earlier claims."""
-        return len(self.pull_row.value.counts) - len(self.rows)
+        """The index of the claim's first row in the counts of the pull row. The counts before are of earlier claims,
+        and those behind the rows of the claim are of messages claimed ahead."""
+        value = self.pull_row.value
+        return len(value.counts) - value.ahead - len(self.rows)
 
 
 class Nothing(NamedTuple):
@@ -46,10 +48,12 @@ class Nothing(NamedTuple):
 
 
 class SettledRow(NamedTuple):
-    """A row that a pull has acknowledged as a whole before it claims. ``streak`` is that of the row."""
+    """A row that a pull has acknowledged as a whole before it claims. ``streak`` is that of the row, and ``held_ms``
+    the time from its last claim until then."""
 
     row_no: int
     streak: int
+    held_ms: int = 0
 
 
 class ClaimRequest(NamedTuple):
@@ -57,7 +61,8 @@ class ClaimRequest(NamedTuple):
     messages that fit into an answer are claimed, or none with ``strict_bytes``. With ``only_row`` the claim is this
     pull row, or none. ``before`` is the row that the pull has acknowledged in this log, and ``share`` bounds the
     messages that are retried. With ``suspects`` the claim may be of one suspect: the pull has nothing else, and asks
-    for suspects. A claim that has lost this many ``races`` gives up."""
+    for suspects. A claim that has lost this many ``races`` gives up. The source has given out ``source_rows``, as far
+    as the pull knows."""
 
     consumer: str
     max_messages: int
@@ -69,6 +74,7 @@ class ClaimRequest(NamedTuple):
     share: RetryShare = NOT_SHARED
     suspects: bool = False
     races: int = sys.maxsize
+    source_rows: int = 0
 
     @property
     def takes_suspect(self) -> bool:

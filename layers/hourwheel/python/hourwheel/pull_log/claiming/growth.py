@@ -32,9 +32,10 @@ before it. A sweeper that has read that row as open could end its lease after th
 
 import msgspec
 
+from hourwheel.pull_log.claiming.claim_range import ClaimRange
 from hourwheel.pull_log.claiming.claims import SettledRow
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
-from hourwheel.pull_log.records import Growth, Position, PullRow
+from hourwheel.pull_log.records import Growth, PullRow
 
 ALONE_PULLS = 3
 """The pulls in a row of which each has acknowledged the row before it: a second consumer ends growth at the cost of up
@@ -47,8 +48,11 @@ _MOST_ROWS = 100  # each takes a byte or two of the pull row, which costs a seco
 _MOST_MESSAGES = 1_000  # as many as one pull may have
 
 
-def growth_of(row_no: int, before: SettledRow | None, now_ms: int) -> Growth | None:
-    """Returns the growth of a new row, whose pull has acknowledged the row ``before``."""
+def growth_of(row_no: int, before: SettledRow | None, now_ms: int, ahead: int = 0) -> Growth | None:
+    """Returns the growth of a new row, whose pull has acknowledged the row ``before``. With rows ``ahead`` its end is
+    final."""
+    if ahead:
+        return Growth(0, ahead=ahead)
     if before is None or before.row_no != row_no - 1:
         return None
     streak = min(before.streak + 1, ALONE_PULLS)
@@ -56,25 +60,26 @@ def growth_of(row_no: int, before: SettledRow | None, now_ms: int) -> Growth | N
 
 
 def may_grow(claimed: PullRow, parsed: ParsedSettlement, consumer: str, now_ms: int) -> bool:
-    """Returns whether a row, as its receipt contains it, may grow in a pull of this consumer that settles the row."""
-    if claimed.growth is None or not now_ms < claimed.growth.until_ms or claimed.consumer != consumer:
+    """Returns whether a row, as its receipt contains it, may grow or hand out kept messages in a pull of this consumer
+    that settles the row."""
+    if claimed.growth is None or claimed.consumer != consumer or not parsed.acknowledges(claimed.claimed):
         return False
+    if claimed.kept:
+        return True
     # A claim that ends within a batch shares the row of the source with the next one.
-    whole = parsed.acknowledges(claimed.claimed) and not claimed.end.index
+    whole = now_ms < claimed.growth.until_ms and not claimed.end.index
     return whole and len(claimed.counts) < _MOST_ROWS and claimed.size < _MOST_MESSAGES
 
 
-def grown(
-    row: PullRow, counts: tuple[int, ...], end: Position, end_seq: int, claim: bytes, lease: tuple[int, int]
-) -> PullRow:
+def grown(row: PullRow, taken: ClaimRange, claim: bytes, lease: tuple[int, int]) -> PullRow:
     """Returns the row with another claim behind its messages, which are acknowledged. ``lease``: its start and end."""
     assert row.growth is not None
     claimed_ms, lease_until_ms = lease
     return msgspec.structs.replace(
         row,
-        counts=row.counts + counts,
-        end=end,
-        end_seq=end_seq,
+        counts=(*row.counts, *taken.counts),
+        end=taken.end,
+        end_seq=taken.end_seq,
         claim=claim,
         claimed_ms=claimed_ms,
         lease_until_ms=lease_until_ms,

@@ -1,0 +1,174 @@
+"""Messages that are claimed ahead: consumers that share a log race once for many pulls."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.context import Settings
+from hourwheel.ports.storage import Table
+from hourwheel.pull_log.open_logs import pull_logs
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import AHEAD_KEPT_MS, CLOSED, OPEN, PullRow
+from tests.support import AT_ONCE, Bench, CallByCall
+from tests.unit.pull_log.claiming.test_growth import Consumer, pull_writes
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(CallByCall(MemoryStore()), settings=Settings(retry=AT_ONCE, registry_seconds=0))
+
+
+def log_of(bench: Bench) -> PullLog:
+    subject = bench.deployment.registry.subject("orders")
+    return pull_logs(bench.deployment.context, subject, bench.deployment.registry.group(subject, "billing"))[1]
+
+
+def keeping_row(bench: Bench) -> tuple[int, PullRow]:
+    """Returns the pull row that keeps messages, and its number."""
+    ((row_no, row),) = [(no, current.value) for no, current in log_of(bench).rows(0, 100) if current.value.kept]
+    return row_no, row
+
+
+def met(bench: Bench, messages: int = 20, others: int = 1) -> Consumer:
+    """Returns a consumer whose second claim comes behind those of others, so that its row keeps messages."""
+    for number in range(messages):
+        bench.send(f"m{number}")
+    consumer = Consumer(bench)
+    consumer.pull()
+    for other in range(others):
+        Consumer(bench, f"o{other}").pull()
+    bench.clock.pass_time(0.05)
+    consumer.pull()
+    return consumer
+
+
+def bodies(numbers: Sequence[int]) -> list[str]:
+    return [f"m{number}" for number in numbers]
+
+
+def test_a_consumer_that_meets_another_takes_its_next_messages_by_one_write_each(bench: Bench) -> None:
+    consumer = met(bench)
+    kept = len(keeping_row(bench)[1].kept)
+    assert kept == 8, "half of the seventeen messages that wait"
+    found = []
+    for _ in range(kept):
+        assert pull_writes(bench, lambda: found.extend(consumer.pull())) == 1
+    assert found == bodies(range(3, 11))
+    assert {*consumer.answers} == {"settled"}
+    assert pull_writes(bench, lambda: found.extend(consumer.pull())) == 2, "a settlement and a claim"
+    assert found[-1] == "m11"
+
+
+def test_other_consumers_claim_behind_the_kept_messages(bench: Bench) -> None:
+    consumer, other = met(bench), Consumer(bench, "c2")
+    assert other.pull() == ["m11"]
+    assert consumer.pull() == ["m3"]
+
+
+@pytest.mark.parametrize(("messages", "others", "kept"), [(20, 3, 3), (4, 1, 0), (5, 1, 1), (100, 1, 31)])
+def test_a_consumer_keeps_its_share_of_the_messages_that_wait(
+    bench: Bench, messages: int, others: int, kept: int
+) -> None:
+    met(bench, messages, others)
+    assert sum(len(current.value.kept) for _, current in log_of(bench).rows(0, 100)) == kept
+
+
+def test_a_slow_consumer_keeps_nothing(bench: Bench) -> None:
+    for number in range(20):
+        bench.send(f"m{number}")
+    consumer = Consumer(bench)
+    consumer.pull()
+    Consumer(bench, "c2").pull()
+    bench.clock.pass_time(2.5)
+    assert consumer.pull() == ["m2"]
+    assert Consumer(bench, "c3").pull() == ["m3"]
+
+
+def test_a_consumer_that_was_alone_keeps_nothing(bench: Bench) -> None:
+    met(bench, others=0)
+    assert Consumer(bench, "c2").pull() == ["m2"]
+
+
+def test_a_consumer_keeps_nothing_while_retries_wait(bench: Bench) -> None:
+    for number in range(20):
+        bench.send(f"m{number}")
+    failing, consumer, other = Consumer(bench, "c0"), Consumer(bench), Consumer(bench, "c2")
+    failing.pull()
+    consumer.pull()
+    other.pull()
+    assert failing.held is not None
+    failing.settle(failing.held.receipt, retry=[0])
+    bench.clock.pass_time(0.05)
+    consumer.pull()
+    assert not any(current.value.kept for _, current in log_of(bench).rows(0, 100))
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"retry": [0]}, {"release": [0]}, {"dead": [0]}], ids=["ack", "retry", "release", "dead"]
+)
+def test_a_settlement_without_a_pull_releases_the_kept_messages(bench: Bench, how: dict[str, list[int]]) -> None:
+    consumer = met(bench)
+    row_no, row = keeping_row(bench)
+    assert consumer.held is not None
+    assert consumer.settle(consumer.held.receipt, **how).status == "settled"
+    current = log_of(bench).record(row_no).load()
+    assert current is not None
+    assert current.value.state == CLOSED
+    found = [message for _ in range(20) for message in Consumer(bench, "c2").pull()]
+    again = [] if "retry" not in how and "release" not in how else ["m2"]
+    assert sorted(map(str, found)) == sorted(bodies(range(3, 20)) + again)
+    assert len(row.kept) == 8
+
+
+def test_kept_messages_are_released_once_their_consumer_is_silent(bench: Bench) -> None:
+    consumer = met(bench)
+    bench.clock.pass_time(AHEAD_KEPT_MS / 1_000 + 0.1)
+    found = [message for _ in range(20) for message in Consumer(bench, "c2").pull()]
+    assert sorted(map(str, found)) == sorted(bodies(range(3, 20)))
+    assert consumer.held is not None
+    assert consumer.settle(consumer.held.receipt).status == "settled", "its own message is still leased"
+
+
+def test_kept_messages_come_again_as_they_were_when_the_lease_ends(bench: Bench) -> None:
+    met(bench)
+    bench.clock.pass_time(31)
+    subject = bench.deployment.registry.subject("orders")
+    bench.deployment.leases.expire(log_of(bench), subject)
+    retried = bench.deployment.context.log(log_of(bench).group.retry_log)
+    suspects = [bool(row.meta) for _, row in retried.read(0, 10)]
+    assert sorted(suspects) == [False, True, True], "messages that nobody has had are no suspects"
+
+
+def test_lag_counts_kept_messages_as_leased(bench: Bench) -> None:
+    consumer = met(bench)
+    lag = bench.deployment.groups.lag("orders", "billing")
+    assert (lag.queues[0].in_flight, lag.queues[0].waiting) == (10, 9)
+    consumer.pull()
+    assert bench.deployment.groups.lag("orders", "billing").queues[0].in_flight == 9
+
+
+def test_a_repeated_settlement_gets_the_answer_that_it_had(bench: Bench) -> None:
+    consumer = met(bench)
+    consumer.pull()
+    before = consumer.receipts[-2]
+    assert consumer.settle(before).status == "settled"
+    assert consumer.settle(before, retry=[0]).status == "stale"
+    assert keeping_row(bench)[1].state == OPEN
+
+
+def test_a_pull_by_another_consumer_with_the_receipt_releases_the_kept_messages(bench: Bench) -> None:
+    consumer = met(bench)
+    other = Consumer(bench, "c2", held=consumer.held)
+    other.pull()
+    assert not any(current.value.kept for _, current in log_of(bench).rows(0, 100) if current.value.consumer == "c1")
+    assert other.answers == ["settled"]
+
+
+def test_kept_messages_are_one_read_behind_their_claim(bench: Bench) -> None:
+    consumer = met(bench)
+    assert isinstance(bench.store, CallByCall)
+    bench.store.calls.clear()
+    consumer.pull()
+    reads = [call for call in bench.store.calls if call not in bench.store.writes and call[1] != Table.META]
+    assert [name for name, _ in reads] == ["counters", "scan"]
