@@ -192,6 +192,18 @@ def a_row_that_grows(stage: Stage) -> None:
     stage.pulls.insert(0, keeper.consumer.held[-1])
 
 
+def a_row_that_keeps_messages(stage: Stage) -> None:
+    """Prepares a consumer that has met another one: its last row keeps messages for its next pulls."""
+    keeper = stage.keeper
+    for _ in range(10):
+        keeper.send(None)
+    keeper.pull(1, consumer=KEEPER)
+    keeper.pull(1, consumer="another")
+    stage.pulls = [keeper.consumer.held[0]]
+    keeper.pull(1, old=stage.pulls[0], consumer=KEEPER)
+    stage.pulls.insert(0, keeper.consumer.held[-1])
+
+
 def a_row_that_grows_and_expires(stage: Stage) -> None:
     """Prepares a row that may grow, in a queue whose first rows have just expired."""
     stage.keeper.send(None, None)

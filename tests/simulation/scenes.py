@@ -19,6 +19,7 @@ from tests.simulation.preparations import (
     a_row_missing_at_the_end_of_a_part,
     a_row_that_grows,
     a_row_that_grows_and_expires,
+    a_row_that_keeps_messages,
     a_short_retention,
     a_target,
     an_archive,
@@ -192,6 +193,14 @@ SCENES = [
             *DELETING,
             *CHANGING,
         ],
+        plan=_GROWING,
+    ),
+    Scene(
+        "a row that keeps messages",
+        a_row_that_keeps_messages,
+        [*PULLING_ON, *PULLING[:2], *SETTLING[:1], *SEEKING[:1], *SWEEPING],
+        [*PULLING_ON, *PULLING[:2], *SETTLING[:2], *SEEKING[:2], *SWEEPING, *AROUND_GROWTH, *DELETING],
+        pauses=(0, 1_500, 3_500),
         plan=_GROWING,
     ),
     Scene(
