@@ -29,6 +29,7 @@ def with_crowd(plan: Plan, rng: Random) -> Plan:
         sweepers=min(1, plan.sweepers),
         ordered=False,
         filters=(),
+        moves=tuple(move for move in plan.moves if move not in ("refilter", "decide")),
         max_in_flight=0,
         messages_per_second=0,
         lease_seconds=max(5, plan.lease_seconds),
