@@ -287,7 +287,7 @@ CROWDS = (
     ),
     _named_claims(8, 8, holds=(Bound("messages a second", least=115), _FEW_LOST, _UNITS)),
     _named_claims(32, 8, holds=(Bound("messages a second", least=440), _FEW_LOST, _UNITS)),
-    _named_claims(64, 8, holds=(Bound("messages a second", least=590), Bound("lost puts", most=0.55))),
+    _named_claims(64, 8, holds=(Bound("messages a second", least=890), _FEW_LOST, _UNITS)),
     *map(_named_sweep, (200, 1_200, 10_000)),
     Scenario(
         name="quota",
