@@ -18,7 +18,8 @@ from hourwheel.pull_log.parsed_settlements import ParsedSettlement, parse_settle
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.pulling import answers
-from hourwheel.settling import leases, settlements
+from hourwheel.settling import settlements
+from hourwheel.settling.lease_watch import LeaseWatch
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.draws import damaged
 from tests.simulation.faults import NONE, Faults
@@ -133,8 +134,8 @@ def a_look_passes_a_row_that_still_grows() -> Iterator[None]:
         real(self, row_no, row)
         self.scanned = self.tail
 
-    real = leases._Watch.record
-    with patch.object(leases._Watch, "record", record):
+    real = LeaseWatch.record
+    with patch.object(LeaseWatch, "record", record):
         yield
 
 

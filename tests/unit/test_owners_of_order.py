@@ -36,9 +36,7 @@ ORDERED = frozenset(
         "trace/key_reader.py",
     }
 )
-GROWTH = frozenset(
-    {"pull_log/claiming/ahead.py", "pull_log/claiming/growth.py", "pull_log/pull_log.py", "pull_log/records.py"}
-)
+GROWTH = frozenset({"pull_log/claiming/growth.py", "pull_log/pull_log.py", "pull_log/records.py"})
 DOZING = frozenset(
     {
         "deployment/deployment.py",

@@ -11,7 +11,7 @@ from hourwheel.ports.storage import Key, Record, Table
 from hourwheel.pull_log.log_rows import checkpoint_key
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.settling.leases import _Watch
+from hourwheel.settling.lease_watch import LeaseWatch
 from tests.support import AT_ONCE, Bench, CallByCall
 
 
@@ -242,7 +242,7 @@ def test_a_look_that_fails_or_does_not_come_to_the_end_leaves_a_claim_that_was_m
     assert leases.in_flight(log) == 4
 
 
-class Raced(_Watch):
+class Raced(LeaseWatch):
     """A view of which another thread misses a claim right after each time that ``missed`` is read."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -261,5 +261,5 @@ def test_a_claim_that_is_missed_at_any_moment_of_a_look_is_left_to_the_next_one(
     watch.missed = False
     watch.__class__ = Raced
     leases.in_flight(log)
-    watch.__class__ = _Watch
+    watch.__class__ = LeaseWatch
     assert watch.missed

@@ -16,10 +16,10 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.model.lag import Lag
 from hourwheel.ports.storage import transactional
-from hourwheel.pull_log.claiming.ahead import first_kept, keep_ahead, kept_range, rows_ahead, taken_on
+from hourwheel.pull_log.claiming.ahead import first_kept, keep_ahead, kept_range, rows_ahead
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
 from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledClaim
-from hourwheel.pull_log.claiming.growth import grown, growth_of, may_grow
+from hourwheel.pull_log.claiming.growth import grown, growth_of, may_grow, taken_on
 from hourwheel.pull_log.log_rows import LogRows, LogTail, behind, first_page
 from hourwheel.pull_log.parked_counts import ParkedLag
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement

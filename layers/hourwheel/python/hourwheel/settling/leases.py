@@ -1,18 +1,13 @@
-"""Ends leases that are over, and moves the checkpoint behind the settled pull rows.
+"""Ends leases that are over, and moves the checkpoint behind the settled pull rows."""
 
-A watch remembers the open pull rows that it has seen; every other row below ``scanned`` is closed. A watch is a hint:
-each action reads the row again, and changes it by compare-and-set.
-"""
-
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from hourwheel.faults import Faults
-from hourwheel.logs.cas import Versioned, token_of, value_of
+from hourwheel.logs.cas import token_of, value_of
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Table
@@ -21,106 +16,17 @@ from hourwheel.pull_log.records import CLOSED, OPEN, Checkpoint, PullRow, Tail
 from hourwheel.registry.removed_names import RemovedNames, drop_logs
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
+from hourwheel.settling.lease_watch import LeaseWatch, WatchedRow
 from hourwheel.settling.settle import Settler
 from hourwheel.times import within
 
 _PAGE = 200  # pull rows have about 150 bytes: 30 KB
 _THROTTLE_MS = 1_000  # many consumers of a group pull in one process: one of them looks for ended leases
 _THROTTLED_ROWS = 100  # a consumer waits while its pull ends other leases
-_ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep before it
-_OTHERS_MS = 5_000  # a claim of another process, which may have died since, is found this late at most
 _SEEN_MS = 5_000  # a sweep looks for ended leases just before it saves the checkpoint
 _CHECKPOINT_ROWS = 1_000  # saved after this many rows: a process that starts scans the rows behind the checkpoint
 _CHECKPOINT_MS = 60_000  # or, after fewer rows, once a minute: each save costs a write
 _TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a search each minute
-
-
-class _OpenRow(NamedTuple):
-    """An open pull row. ``due_ms`` is the time from which it needs work: its lease is over, or a transfer was left
-    behind. ``start`` is where the row begins."""
-
-    due_ms: int
-    unsettled: int
-    start: Tail
-
-    @classmethod
-    def of(cls, row: PullRow, start: Tail) -> "_OpenRow":
-        # Transfers that a process has left behind need not wait for the end of the lease.
-        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start)
-
-
-@dataclass
-class _Watch:
-    """A process's view of one pull log. ``scanned`` is the first row that it has not read, or that may still grow, and
-    ``tail`` the end behind the last row that it has read. ``due_ms`` is the earliest time at which an open row needs
-    work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
-
-    The rows from ``scanned`` up to ``claimed`` are claims of this process: they need no read to be known. The earliest
-    of their leases ends at ``claimed_due_ms``. ``missed``: there is a row that this process does not know, so that a
-    look is needed."""
-
-    scanned: Tail | None = None
-    tail: Tail | None = None
-    open: dict[int, _OpenRow] = field(default_factory=dict)
-    due_ms: float = inf
-    claimed: int = 0
-    claimed_due_ms: float = inf
-    missed: bool = False
-    looked_ms: int = 0
-    trimmed_ms: int = 0
-    saved: Versioned[Checkpoint] | None = None
-    pulled: tuple[PullLog, Subject] | None = None
-    pulled_ms: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def record(self, row_no: int, row: PullRow) -> None:
-        """Records the row at ``scanned``, and moves ``scanned`` behind it unless it may still grow."""
-        assert self.scanned is not None
-        self.open.pop(row_no, None)
-        if row.state != CLOSED:
-            self.record_end(row_no, _OpenRow.of(row, self.scanned._replace(row_no=row_no)))
-        self.tail = Tail(row_no + 1, row.end, row.end_seq)
-        if row.is_final:
-            self.scanned = self.tail
-
-    def record_page(self, log: PullLog, rows: Sequence[tuple[int, Versioned[PullRow]]]) -> None:
-        """Records rows from ``scanned`` on."""
-        for row_no, current in rows:
-            assert self.scanned is not None
-            if row_no > self.scanned.row_no:
-                # The rows between were trimmed: a checkpoint has passed them.
-                self.scanned = self.tail = max(self.scanned, log.beginning(), key=lambda tail: tail.row_no)
-            if row_no < self.scanned.row_no:
-                continue
-            self.record(row_no, current.value)
-            if not current.value.is_final:
-                # The next row begins where this one will end: the next look reads it again.
-                break
-
-    def record_end(self, row_no: int, entry: _OpenRow) -> None:
-        """Records an open row, and the time at which it needs work."""
-        self.open[row_no] = entry
-        self.due_ms = min(self.due_ms, entry.due_ms)
-
-    def is_active(self, now_ms: int) -> bool:
-        """Returns whether there may be leases to end: an open row was seen, the last pull is less than a minute ago, or
-        nobody has looked since, as in a process that stood still."""
-        return bool(self.open) or now_ms - self.pulled_ms < _ACTIVE_MS or self.looked_ms <= self.pulled_ms
-
-    @property
-    def seen_below(self) -> int:
-        """The row below which this process knows all rows; -1 before the first look."""
-        return -1 if self.tail is None else max(self.tail.row_no, self.claimed)
-
-    def is_due(self, now_ms: int) -> bool:
-        """Returns whether a lease that this process knows may be over."""
-        return min(self.due_ms, self.claimed_due_ms) <= now_ms
-
-    def needs_look(self, now_ms: int) -> bool:
-        """Returns whether a look may find work, or has many rows to read: a later one would take long."""
-        unread = self.claimed - (0 if self.tail is None else self.tail.row_no)
-        rests = within(self.looked_ms, now_ms, _OTHERS_MS)
-        return self.missed or unread >= _PAGE or self.is_due(now_ms) or not rests
 
 
 class LeaseCounts(NamedTuple):
@@ -150,7 +56,7 @@ class Leases:
     """Ends leases and moves checkpoints. Thread-safe."""
 
     faults: Faults = field(default_factory=Faults)
-    _watches: dict[str, _Watch] = field(default_factory=dict)
+    _watches: dict[str, LeaseWatch] = field(default_factory=dict)
 
     def drop(self, deleted: RemovedNames) -> None:
         """Drops what is known of the logs of deleted subjects and groups."""
@@ -203,14 +109,14 @@ class Leases:
         watch = self._watch(log)
         now_ms = log.context.clock.now_ms()
         watch.pulled, watch.pulled_ms = (log, subject), now_ms
-        return within(watch.looked_ms, now_ms, _THROTTLE_MS) or not watch.needs_look(now_ms)
+        return within(watch.looked_ms, now_ms, _THROTTLE_MS) or not watch.needs_look(now_ms, _PAGE)
 
     def active_logs(self, now_ms: int) -> list[tuple[PullLog, Subject]]:
         """Returns the logs pulled in this process that may have leases to end, and need a look."""
         return [
             watch.pulled
             for watch in list(self._watches.values())
-            if watch.pulled is not None and watch.is_active(now_ms) and watch.needs_look(now_ms)
+            if watch.pulled is not None and watch.is_active(now_ms) and watch.needs_look(now_ms, _PAGE)
         ]
 
     def expire(self, log: PullLog, subject: Subject, *, pages: int | None = None, most: int | None = None) -> int:
@@ -293,7 +199,7 @@ class Leases:
             self._trim(log, watch, self._save(log, watch, start))
 
     @contextmanager
-    def _open_pulls(self, log: PullLog, *, seen_ms: int = 0) -> Iterator[_Watch]:
+    def _open_pulls(self, log: PullLog, *, seen_ms: int = 0) -> Iterator[LeaseWatch]:
         """Locks the log, and reads the rows of its open pulls, and before them its new rows, unless a look has done so
         in the last ``seen_ms``."""
         watch = self._watch(log)
@@ -304,12 +210,12 @@ class Leases:
                 self._refresh(log, watch, row_no)
             yield watch
 
-    def _watch(self, log: PullLog) -> _Watch:
+    def _watch(self, log: PullLog) -> LeaseWatch:
         watch = self._watches.get(log.partition)
         # Each pull asks this about each of its logs: a watch and its lock are not made in vain.
-        return self._watches.setdefault(log.partition, _Watch()) if watch is None else watch
+        return self._watches.setdefault(log.partition, LeaseWatch()) if watch is None else watch
 
-    def _look(self, log: PullLog, watch: _Watch, pages: int | None) -> bool:
+    def _look(self, log: PullLog, watch: LeaseWatch, pages: int | None) -> bool:
         """Scans the pull rows that were stored since the last look, and one that grew then. Returns whether it has come
         to the last one."""
         watch.looked_ms = log.context.clock.now_ms()
@@ -327,7 +233,7 @@ class Leases:
         return complete
 
     @staticmethod
-    def _scan(log: PullLog, watch: _Watch, pages: int | None) -> bool:
+    def _scan(log: PullLog, watch: LeaseWatch, pages: int | None) -> bool:
         """Makes the scan of ``_look``."""
         if watch.scanned is None:
             watch.saved = log.checkpoint_record.load()
@@ -344,15 +250,15 @@ class Leases:
             page += 1
         return False
 
-    def _refresh(self, log: PullLog, watch: _Watch, row_no: int) -> None:
+    def _refresh(self, log: PullLog, watch: LeaseWatch, row_no: int) -> None:
         current = log.record(row_no).load()
         entry = watch.open[row_no]
         if current is None or current.value.state == CLOSED:
             del watch.open[row_no]
         else:
-            watch.record_end(row_no, _OpenRow.of(current.value, entry.start))
+            watch.record_end(row_no, WatchedRow.of(current.value, entry.start))
 
-    def _expire(self, log: PullLog, settler: Settler, watch: _Watch, most: int | None) -> int:
+    def _expire(self, log: PullLog, settler: Settler, watch: LeaseWatch, most: int | None) -> int:
         ended = 0
         now_ms = log.context.clock.now_ms()
         due = sorted(row_no for row_no, entry in watch.open.items() if entry.due_ms <= now_ms)[:most]
@@ -360,14 +266,14 @@ class Leases:
             if current is None or current.value.state == CLOSED:
                 del watch.open[row_no]
             elif not current.value.transfers and current.value.due_ms > now_ms:
-                watch.record_end(row_no, _OpenRow.of(current.value, watch.open[row_no].start))
+                watch.record_end(row_no, WatchedRow.of(current.value, watch.open[row_no].start))
             else:
                 ended += settler.take_over(row_no, current) or bool(current.value.transfers)
                 self._refresh(log, watch, row_no)
         watch.due_ms = min((entry.due_ms for entry in watch.open.values()), default=inf)
         return ended
 
-    def _save(self, log: PullLog, watch: _Watch, start: Tail) -> Checkpoint | None:
+    def _save(self, log: PullLog, watch: LeaseWatch, start: Tail) -> Checkpoint | None:
         """Saves the checkpoint if it has moved far enough, and returns the one that is stored."""
         if not start.row_no:
             return None
@@ -384,7 +290,7 @@ class Leases:
         _, watch.saved = record.swap(token_of(current), Checkpoint(start.row_no, start.position, start.seq, now_ms))
         return value_of(watch.saved)
 
-    def _trim(self, log: PullLog, watch: _Watch, checkpoint: Checkpoint | None) -> None:
+    def _trim(self, log: PullLog, watch: LeaseWatch, checkpoint: Checkpoint | None) -> None:
         """Trims rows below the checkpoint that were closed long ago, about once an hour."""
         now_ms = log.context.clock.now_ms()
         if checkpoint is None or 0 <= now_ms - watch.trimmed_ms < _TRIM_MS:

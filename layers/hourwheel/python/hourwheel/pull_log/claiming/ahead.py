@@ -28,8 +28,6 @@ consumer reads all of them.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from hourwheel.logs.rows import Row
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
 from hourwheel.pull_log.claiming.claims import ClaimRequest
@@ -96,23 +94,3 @@ def kept_range(
 def first_kept(row: PullRow) -> int:
     """Returns the number of the first source row whose messages are kept."""
     return row.first.row_no + len(row.counts) - row.ahead
-
-
-def taken_on(row: PullRow, taken: ClaimRange, claim: bytes, lease: tuple[int, int]) -> PullRow:
-    """Returns the row with a claim of these kept messages, behind those that are acknowledged. ``lease``: its start and
-    end."""
-    assert row.growth is not None
-    claimed_ms, lease_until_ms = lease
-    first_seq = taken.rows[0][1].first_seq
-    return msgspec.structs.replace(
-        row,
-        claim=claim,
-        claimed_ms=claimed_ms,
-        lease_until_ms=lease_until_ms,
-        # The former mark would stand for a settlement of this claim, which is not settled yet.
-        last=b"",
-        settled=frozenset(),
-        growth=msgspec.structs.replace(
-            row.growth, base=row.size, base_seq=first_seq, ahead=row.ahead - len(taken.rows)
-        ),
-    )

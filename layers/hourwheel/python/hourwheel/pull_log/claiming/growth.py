@@ -88,3 +88,23 @@ def grown(row: PullRow, taken: ClaimRange, claim: bytes, lease: tuple[int, int])
         settled=frozenset(),
         growth=msgspec.structs.replace(row.growth, base=row.size, base_seq=row.end_seq),
     )
+
+
+def taken_on(row: PullRow, taken: ClaimRange, claim: bytes, lease: tuple[int, int]) -> PullRow:
+    """Returns the row with a claim of these kept messages, behind those that are acknowledged. ``lease``: its start and
+    end."""
+    assert row.growth is not None
+    claimed_ms, lease_until_ms = lease
+    first_seq = taken.rows[0][1].first_seq
+    return msgspec.structs.replace(
+        row,
+        claim=claim,
+        claimed_ms=claimed_ms,
+        lease_until_ms=lease_until_ms,
+        # The former mark would stand for a settlement of this claim, which is not settled yet.
+        last=b"",
+        settled=frozenset(),
+        growth=msgspec.structs.replace(
+            row.growth, base=row.size, base_seq=first_seq, ahead=row.ahead - len(taken.rows)
+        ),
+    )

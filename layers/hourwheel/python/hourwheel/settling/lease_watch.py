@@ -1,0 +1,107 @@
+"""Remembers, for one process, the open pull rows of a log; all others below ``scanned`` are closed.
+
+This is a hint: each action reads the row again, and changes it by compare-and-set.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from hourwheel.logs.cas import Versioned
+from hourwheel.model.subjects import Subject
+from hourwheel.pull_log.pull_log import PullLog
+from hourwheel.pull_log.records import CLOSED, Checkpoint, PullRow, Tail
+from hourwheel.times import within
+
+_ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep before it
+_OTHERS_MS = 5_000  # a claim of another process, which may have died since, is found this late at most
+
+
+class WatchedRow(NamedTuple):
+    """An open pull row. ``due_ms`` is the time from which it needs work: its lease is over, or a transfer was left
+    behind. ``start`` is where the row begins."""
+
+    due_ms: int
+    unsettled: int
+    start: Tail
+
+    @classmethod
+    def of(cls, row: PullRow, start: Tail) -> "WatchedRow":
+        # Transfers that a process has left behind need not wait for the end of the lease.
+        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start)
+
+
+@dataclass
+class LeaseWatch:
+    """A process's view of one pull log. ``scanned`` is the first row that it has not read, or that may still grow, and
+    ``tail`` the end behind the last row that it has read. ``due_ms`` is the earliest time at which an open row needs
+    work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
+
+    The rows from ``scanned`` up to ``claimed`` are claims of this process: they need no read to be known. The earliest
+    of their leases ends at ``claimed_due_ms``. ``missed``: there is a row that this process does not know, so that a
+    look is needed."""
+
+    scanned: Tail | None = None
+    tail: Tail | None = None
+    open: dict[int, WatchedRow] = field(default_factory=dict)
+    due_ms: float = inf
+    claimed: int = 0
+    claimed_due_ms: float = inf
+    missed: bool = False
+    looked_ms: int = 0
+    trimmed_ms: int = 0
+    saved: Versioned[Checkpoint] | None = None
+    pulled: tuple[PullLog, Subject] | None = None
+    pulled_ms: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def record(self, row_no: int, row: PullRow) -> None:
+        """Records the row at ``scanned``, and moves ``scanned`` behind it unless it may still grow."""
+        assert self.scanned is not None
+        self.open.pop(row_no, None)
+        if row.state != CLOSED:
+            self.record_end(row_no, WatchedRow.of(row, self.scanned._replace(row_no=row_no)))
+        self.tail = Tail(row_no + 1, row.end, row.end_seq)
+        if row.is_final:
+            self.scanned = self.tail
+
+    def record_page(self, log: PullLog, rows: Sequence[tuple[int, Versioned[PullRow]]]) -> None:
+        """Records rows from ``scanned`` on."""
+        for row_no, current in rows:
+            assert self.scanned is not None
+            if row_no > self.scanned.row_no:
+                # The rows between were trimmed: a checkpoint has passed them.
+                self.scanned = self.tail = max(self.scanned, log.beginning(), key=lambda tail: tail.row_no)
+            if row_no < self.scanned.row_no:
+                continue
+            self.record(row_no, current.value)
+            if not current.value.is_final:
+                # The next row begins where this one will end: the next look reads it again.
+                break
+
+    def record_end(self, row_no: int, entry: WatchedRow) -> None:
+        """Records an open row, and the time at which it needs work."""
+        self.open[row_no] = entry
+        self.due_ms = min(self.due_ms, entry.due_ms)
+
+    def is_active(self, now_ms: int) -> bool:
+        """Returns whether there may be leases to end: an open row was seen, the last pull is less than a minute ago, or
+        nobody has looked since, as in a process that stood still."""
+        return bool(self.open) or now_ms - self.pulled_ms < _ACTIVE_MS or self.looked_ms <= self.pulled_ms
+
+    @property
+    def seen_below(self) -> int:
+        """The row below which this process knows all rows; -1 before the first look."""
+        return -1 if self.tail is None else max(self.tail.row_no, self.claimed)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Returns whether a lease that this process knows may be over."""
+        return min(self.due_ms, self.claimed_due_ms) <= now_ms
+
+    def needs_look(self, now_ms: int, page: int) -> bool:
+        """Returns whether a look may find work, or has a ``page`` of rows to read: a later one would take long."""
+        unread = self.claimed - (0 if self.tail is None else self.tail.row_no)
+        rests = within(self.looked_ms, now_ms, _OTHERS_MS)
+        return self.missed or unread >= page or self.is_due(now_ms) or not rests
