@@ -37,7 +37,7 @@ def test_the_gravest_points_come_first_and_lead_to_their_pages(server: Server, v
     expect(points).to_have_count(5)
     expect(points.first).to_contain_text("payments / ledger")
     expect(points.first).to_contain_text("3 keys have stopped.")
-    expect(points.first).to_contain_text("hourwheel group decide payments ledger retry --all")
+    expect(points.first).to_contain_text("hourwheel group decide --all payments ledger retry")
     dead = points.filter(has_text="2,500 dead letters.")
     expect(dead.get_by_role("time")).to_have_count(1)
     dead.get_by_role("link", name="refunds / bank").click()

@@ -1,9 +1,12 @@
 """What needs an operator is decided from numbers alone: a table of cases at the thresholds."""
 
+import shlex
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 
+from hourwheel.cli.app import app
 from hourwheel.model.overview import BucketWheel, GroupOverview
 from hourwheel.operations.concerns import (
     Concern,
@@ -83,6 +86,30 @@ def concerns(case: Case, **more: Any) -> list[Concern]:
     return concerns_of_group(state, THRESHOLDS, NOW_MS)
 
 
+def wheel(state: Any, seconds: int) -> BucketWheel:
+    """Returns the wheel of a bucket whose span began this long ago."""
+    return BucketWheel(
+        bucket="b",
+        starts_at=ago(seconds),
+        ends_at=ago(seconds - 3_600),
+        state=state,
+        owner=None,
+        lease_until=None,
+        wakes_at=None,
+        messages=3,
+    )
+
+
+def typed(line: str) -> dict[str, Any]:
+    """Returns the arguments and options that the command line reads from a line, without running the command."""
+    words = shlex.split(line)[1:]
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    told: dict[str, Any] = command.make_context("hourwheel", words).params
+    return told
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_group_is_named_from_its_thresholds_on(case: Case) -> None:
     found = concerns(case)
@@ -117,6 +144,25 @@ def test_a_command_of_a_name_that_begins_with_a_dash_can_be_typed() -> None:
     assert found.command == "hourwheel dead reasons -- orders -._-"
 
 
+@pytest.mark.parametrize(("subject", "group"), [("orders", "billing"), ("-o", "g"), ("orders", "-g"), ("--all", "--")])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_each_command_of_a_group_is_one_of_the_command_line(case: Case, subject: str, group: str) -> None:
+    numbers = GroupOverview(group=group, **case.numbers)
+    state = WatchedGroup(subject, numbers, case.trend, NOW_MS - round(case.watched_seconds * 1_000))
+    for found in concerns_of_group(state, THRESHOLDS, NOW_MS):
+        told = typed(found.command)
+        assert told["subject"] == subject
+        assert told.get("group", group) == group
+
+
+def test_the_commands_of_cells_and_wheels_are_those_of_the_command_line() -> None:
+    for name in ("fast", "-fast"):
+        (found,) = concerns_of_storages([name])
+        assert name in typed(found.command).values()
+    (found,) = concerns_of_wheels([wheel("overdue", 60)], THRESHOLDS, NOW_MS)
+    assert ago(60) in typed(found.command).values()
+
+
 @pytest.mark.parametrize(
     ("free", "reserve", "level"),
     [(129, 64, None), (128, 64, None), (127, 64, "warning"), (64, 64, "warning"), (63, 64, "alarm"), (0, 0, None)],
@@ -131,17 +177,8 @@ def test_a_volume_is_named_below_twice_its_reserve(free: int, reserve: int, leve
     [("overdue", 30, True), ("overdue", 29, False), ("turning", 900, False), ("asleep", 900, False)],
 )
 def test_a_wheel_is_named_that_has_been_overdue_for_some_time(state: Any, seconds: int, named: bool) -> None:
-    wheel = BucketWheel(
-        bucket="b",
-        starts_at=ago(seconds),
-        ends_at=ago(seconds - 3_600),
-        state=state,
-        owner=None,
-        lease_until=None,
-        wakes_at=None,
-        messages=3,
-    )
-    assert [concern.name for concern in concerns_of_wheels([wheel], THRESHOLDS, NOW_MS)] == (["b"] if named else [])
+    found = concerns_of_wheels([wheel(state, seconds)], THRESHOLDS, NOW_MS)
+    assert [concern.name for concern in found] == (["b"] if named else [])
 
 
 def test_each_cell_out_of_reach_is_named() -> None:

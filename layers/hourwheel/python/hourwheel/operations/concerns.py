@@ -204,7 +204,7 @@ def _stopped(state: WatchedGroup) -> Concern | None:
         kind="stopped_keys",
         level="alarm",
         text="1 key has stopped, and waits for a decision." if stopped == 1 else f"{stopped:,} keys have stopped.",
-        command=_group_command("group decide", state) + " retry --all",
+        command=_group_command("group decide --all", state) + " retry",
         subject=state.subject,
         group=state.numbers.group,
         messages=stopped,
