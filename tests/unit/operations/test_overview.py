@@ -1,16 +1,22 @@
 """The overview shows subjects and groups with their numbers side by side."""
 
-from typing import Any
+import threading
+from collections import Counter
+from functools import partial
+from typing import Any, cast
 
 import pytest
 from msgspec import UNSET
 
 from hourwheel.adapters.memory import MemoryStore
+from hourwheel.delay.lists.pending_counts import Address
 from hourwheel.errors import Rejected
+from hourwheel.groups.numbers import GroupNumbers, SubjectNumbers
 from hourwheel.groups.seeks import offsets
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.overview import OverviewSort, SubjectOverview
 from hourwheel.model.pulls import PullRequest, Settlement
+from hourwheel.model.subjects import Subject
 from hourwheel.operations.overview import OverviewRequest
 from hourwheel.operations.refresh_share import RefreshShare
 from tests.support import Bench, CallByCall
@@ -152,6 +158,56 @@ def test_what_was_settled_no_longer_counts_as_in_flight(bench: Bench) -> None:
     bench.settle(pull)
     bench.clock.pass_time(2)
     assert shown(bench)[0].in_flight == 0
+
+
+class NotedLock:
+    """A lock that notes when a thread has to wait for it."""
+
+    def __init__(self, noted: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._noted = noted
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._noted.set()
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+class DeletionBetween:
+    """Reads numbers; another thread deletes a subject meanwhile, and ends or waits for the lock."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        overview, self._went_on = bench.deployment.overview, threading.Event()
+        self._numbers = overview.numbers
+        self._delete = partial(bench.deployment.subjects.delete, name)
+        self.thread = threading.Thread(target=self._run)
+        overview.numbers = cast(GroupNumbers, self)
+        overview._lock = cast(threading.Lock, NotedLock(self._went_on))
+
+    def _run(self) -> None:
+        self._delete()
+        self._went_on.set()
+
+    def read(self, subject: Subject, pending: Counter[Address]) -> SubjectNumbers:
+        if self.thread.ident is None:
+            self.thread.start()
+            assert self._went_on.wait(30)
+        return self._numbers.read(subject, pending)
+
+
+def test_a_subject_may_be_deleted_while_others_are_read(bench: Bench) -> None:
+    for subject in "abc":
+        bench.send("x", subject=subject)
+    bench.deployment.overview.concerns()
+    bench.clock.pass_time(2)
+    between = DeletionBetween(bench, "c")
+    assert bench.deployment.overview.concerns() == ([], True)
+    between.thread.join()
+    bench.clock.pass_time(30)
+    assert names(bench, sort="waiting", order="desc") == ["b", "a"]
 
 
 @pytest.mark.parametrize(

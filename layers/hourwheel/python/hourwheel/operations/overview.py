@@ -131,8 +131,9 @@ class Overview:
 
     def drop(self, deleted: RemovedNames) -> None:
         """Drops the numbers of deleted subjects."""
-        drop_keys(self._entries, [name for name in list(self._entries) if deleted.has_subject(name)])
-        self._listed = [subject for subject in self._listed if not deleted.has_subject(subject.name)]
+        with self._lock:  # other calls look names up that they have listed
+            drop_keys(self._entries, [name for name in self._entries if deleted.has_subject(name)])
+            self._listed = [subject for subject in self._listed if not deleted.has_subject(subject.name)]
 
     def page(self, request: OverviewRequest) -> OverviewPage:
         """Returns a page of subjects. Its first call reads the numbers of its subjects, which later calls refresh; a
