@@ -1,9 +1,13 @@
 """The page of what needs an operator: exact numbers of groups in trouble, and what is in the way of every message."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from hourwheel.adapters.memory import MemoryStore
-from hourwheel.model.groups import RetryPolicy
+from hourwheel.model.groups import RetryPolicy, TagFilter
+from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.operations.overview import OverviewRequest
 from hourwheel.ports.storage import VolumeSpace
@@ -40,13 +44,76 @@ def test_a_group_without_consumers_is_named_once_its_messages_have_waited(bench:
 
 
 def test_a_consumer_that_finds_nothing_is_a_consumer(bench: Bench) -> None:
+    bench.deployment.groups.put("orders", "billing", filter=TagFilter(tags_any=("blue",)))
+    bench.deployment.produce("orders", [NewMessage(body="a", tags=["red"])])
+    assert look_later(bench, 70) == [("no_consumers", "orders", "billing")]
+    bench.deployment.pull("orders", "billing", PullRequest(consumer="c", max_messages=1, wait_seconds=0))
+    assert look_later(bench, 2) == []
+
+
+def test_a_limit_is_named_before_the_pulls_that_it_keeps_back(bench: Bench) -> None:
     bench.deployment.groups.put("orders", "billing", messages_per_second=0.01)
     bench.send("a", "b")
     (pull,) = bench.pull(1)
     bench.settle(pull, ack=[0])
-    assert look_later(bench, 70) == [("no_consumers", "orders", "billing")]
-    bench.deployment.pull("orders", "billing", PullRequest(consumer="c", max_messages=1, wait_seconds=0))
-    assert look_later(bench, 2) == [("limited", "orders", "billing")]
+    assert look_later(bench, 70) == [("limited", "orders", "billing")]
+    assert look_later(bench, 40) == [("no_consumers", "orders", "billing")]
+
+
+@pytest.fixture
+def operator() -> Bench:
+    """Returns a bench whose calls go one by one: another process than the one of ``poll`` serves its operators."""
+    return Bench(CallByCall(MemoryStore()))
+
+
+def poll(bench: Bench, seconds: float) -> list[list[str]]:
+    """Lets a consumer of each group pull every 20 seconds from another process. Returns the kinds that each look
+    finds."""
+    consumers, kinds = bench.another_process(), []
+    for _ in range(round(seconds / 20)):
+        bench.clock.pass_time(20)
+        for group in bench.deployment.overview.groups("orders", "", 100).groups:
+            consumers.pull("orders", group.group, PullRequest(consumer="c", max_messages=1))
+        kinds.append([kind for kind, _, _ in found(bench)])
+    return kinds
+
+
+def fail_first(bench: Bench, **settings: Any) -> None:
+    """Leaves an ordered group whose first message has failed, with another one of its key behind it."""
+    bench.deployment.groups.put("orders", "ledger", ordered=True, **settings)
+    bench.send("1", "2", key="k")
+    (pull,) = bench.pull(1, group="ledger")
+    bench.settle(pull, group="ledger", retry=[0])
+
+
+def test_a_consumer_that_a_stopped_key_keeps_from_messages_is_one(operator: Bench) -> None:
+    fail_first(operator, max_attempts=1, when_dead="stop")
+    assert poll(operator, 120) == [["stopped_keys"]] * 6
+
+
+def test_a_consumer_waits_with_a_key_that_backs_off_and_is_missed_behind_that(operator: Bench) -> None:
+    fail_first(operator, retry=RetryPolicy(delays_seconds=(3_600,)))
+    assert poll(operator, 120) == [[]] * 6
+    operator.clock.pass_time(3_600 - 120 + 50)
+    assert found(operator) == []
+    operator.clock.pass_time(70)
+    assert found(operator) == [("no_consumers", "orders", "ledger")]
+
+
+def test_a_consumer_that_the_rate_keeps_from_messages_is_one(operator: Bench) -> None:
+    operator.deployment.groups.put("orders", "billing", messages_per_second=0.01)
+    operator.send("a", "b", "c", "d")
+    operator.pull(1)
+    assert {kind for kinds in poll(operator, 200) for kind in kinds} == {"limited"}
+
+
+def test_a_process_that_sees_no_pulls_does_not_wait_for_them(operator: Bench) -> None:
+    operator.deployment.groups.put("orders", "billing")
+    operator.send("a")
+    operator.clock.pass_time(61)
+    (concern,) = operator.deployment.attention.page(100).concerns
+    assert (concern.kind, concern.level) == ("no_consumers", "warning")
+    assert concern.text == "1 message waits, and nothing was handed out yet."
 
 
 def test_the_last_pull_of_another_process_is_known_by_its_row(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 import shlex
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import typer
 
@@ -36,6 +37,7 @@ class Case(NamedTuple):
     found: list[tuple[str, str]]
     trend: Trend | None = None
     watched_seconds: float = 3_600
+    pullable: bool = True
 
 
 def backlog(waiting: int, oldest_seconds: float, **more: Any) -> dict[str, Any]:
@@ -69,6 +71,10 @@ CASES = {
     "a paused subject": Case({"waiting": 9, "limited_by": "subject_paused"}, [("paused", "warning")]),
     "a paused broadcast group without consumers": Case({"paused": True}, [("paused", "notice")]),
     "a limited group": Case(backlog(9, 900, limited_by="max_in_flight"), [("limited", "notice")], GROWS),
+    "a group at its rate that is not pulled": Case(
+        {"waiting": 9, "oldest_at": ago(900), "limited_by": "messages_per_second"}, [("limited", "notice")]
+    ),
+    "messages that wait for their key": Case({"waiting": 9, "oldest_at": ago(900)}, [], pullable=False),
     "a stopped key": Case({"held": 2, "stopped": 1}, [("stopped_keys", "alarm")]),
     "held keys that are retried": Case({"held": 2}, []),
     "dead letters": Case({"dead": 2_500, "dead_since": ago(86_400)}, [("dead", "warning")]),
@@ -80,10 +86,14 @@ CASES = {
 }
 
 
-def concerns(case: Case, **more: Any) -> list[Concern]:
+def watched(case: Case, **more: Any) -> WatchedGroup:
     numbers = GroupOverview(group="billing", **case.numbers, **more)
-    state = WatchedGroup("orders", numbers, case.trend, NOW_MS - round(case.watched_seconds * 1_000))
-    return concerns_of_group(state, THRESHOLDS, NOW_MS)
+    since_ms = NOW_MS - round(case.watched_seconds * 1_000)
+    return WatchedGroup("orders", numbers, case.trend, since_ms, numbers.oldest_at if case.pullable else None)
+
+
+def concerns(case: Case, **more: Any) -> list[Concern]:
+    return concerns_of_group(watched(case, **more), THRESHOLDS, NOW_MS)
 
 
 def wheel(state: Any, seconds: int) -> BucketWheel:
@@ -118,6 +128,15 @@ def test_a_group_is_named_from_its_thresholds_on(case: Case) -> None:
     assert all("orders billing" in concern.command or "subject resume" in concern.command for concern in found)
 
 
+def test_a_process_that_sees_no_pulls_tells_what_it_knows() -> None:
+    state = watched(CASES["nobody pulls"])._replace(watched_ms=None)
+    (found,) = concerns_of_group(state, THRESHOLDS, NOW_MS)
+    assert (found.level, found.text) == ("warning", "1 message waits, and nothing was handed out yet.")
+    pulled = msgspec.structs.replace(state.numbers, pulled_at=ago(900))
+    (found,) = concerns_of_group(state._replace(numbers=pulled), THRESHOLDS, NOW_MS)
+    assert found.text == "1 message waits, and nothing was handed out since 2027-01-15 07:45Z."
+
+
 def test_a_growing_backlog_tells_its_rate_and_the_time_of_its_work() -> None:
     (found,) = concerns(CASES["a backlog that grows"])
     assert (found.rise_per_second, found.pulled_per_second, found.drain_seconds) == (2.0, 5.0, 20.0)
@@ -140,16 +159,16 @@ def test_dead_letters_are_told_exactly_or_as_at_least_so_many() -> None:
 
 def test_a_command_of_a_name_that_begins_with_a_dash_can_be_typed() -> None:
     numbers = GroupOverview(group="-._-", dead=1)
-    (found,) = concerns_of_group(WatchedGroup("orders", numbers, None, 0), THRESHOLDS, NOW_MS)
+    (found,) = concerns_of_group(WatchedGroup("orders", numbers, None, 0, None), THRESHOLDS, NOW_MS)
     assert found.command == "hourwheel dead reasons -- orders -._-"
 
 
 @pytest.mark.parametrize(("subject", "group"), [("orders", "billing"), ("-o", "g"), ("orders", "-g"), ("--all", "--")])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_command_of_a_group_is_one_of_the_command_line(case: Case, subject: str, group: str) -> None:
-    numbers = GroupOverview(group=group, **case.numbers)
-    state = WatchedGroup(subject, numbers, case.trend, NOW_MS - round(case.watched_seconds * 1_000))
-    for found in concerns_of_group(state, THRESHOLDS, NOW_MS):
+    state = watched(case)
+    numbers = msgspec.structs.replace(state.numbers, group=group)
+    for found in concerns_of_group(state._replace(subject=subject, numbers=numbers), THRESHOLDS, NOW_MS):
         told = typed(found.command)
         assert told["subject"] == subject
         assert told.get("group", group) == group

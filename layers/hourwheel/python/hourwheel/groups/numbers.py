@@ -66,6 +66,8 @@ class SubjectNumbers(NamedTuple):
     totals: Mapping[str, Counter]
     outages: Outages
     complete: bool
+    pullable_since: Mapping[str, str]
+    """The time of the oldest message that a pull would hand out, by group. No key is in its way."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class GroupNumbers:
         On DynamoDB: a query for each 100 groups, and a batch for each 100 logs. For each log of a group to which
         anything was ever written: a query, another one where messages wait, and a read for each of up to 50 open pulls.
         For each such log of an ordered group also what its state takes, and a read where messages are parked. For each
-        such log of a group whose messages nobody holds a query, and for a group with limits what they take.
+        such log of a group whose messages nobody holds a query, and where it holds keys what a claim reads, and for a
+        group with limits what they take.
         """
         records = with_all_settings(self.registry.all_groups(subject, consistent=False))
         groups = list(islice((group for group in records if not group.deleted), MOST_GROUPS + 1))
@@ -105,6 +108,7 @@ class GroupNumbers:
         logs = subject.queue_logs() + [log for group in groups for log in _counters_of(group)]
         totals, outages = read_counters(self.context, logs)
         numbers: dict[str, GroupOverview] = {}
+        pullable_since: dict[str, str] = {}
         for group in groups:
             shared = numbers.get(group.shared_name)
             if shared is None:
@@ -113,12 +117,14 @@ class GroupNumbers:
             if not group.broadcast:
                 backing_off = max(0, pending[subject.name, subject.generation, group.member])
                 try:
-                    _add(shared, self._numbers(subject, group, totals, outages), backing_off=backing_off)
+                    member = self._numbers(subject, group, totals, outages)
+                    _add(shared, member, backing_off=backing_off)
+                    _note_first(pullable_since, group.shared_name, member.pullable_since)
                 except GroupRemoved:  # deleted since it was listed
                     if not group.consumer:
                         del numbers[group.shared_name]
         complete = complete and all(entry.complete for entry in numbers.values())
-        return SubjectNumbers(list(numbers.values()), totals, outages, complete)
+        return SubjectNumbers(list(numbers.values()), totals, outages, complete, pullable_since)
 
     def _numbers(
         self, subject: Subject, group: Group, totals: Mapping[str, Counter], outages: Outages
@@ -145,7 +151,9 @@ class GroupNumbers:
         if any(outages.has(log.source.name) for log in logs):
             inexact |= _OUT_OF_REACH
         total.limited_by = self._limit(subject, group, logs, total)
-        return _MemberNumbers(total, dead.since_ms, self._pulled_ms(subject, group, logs, total, outages), inexact)
+        pulled_ms = self._pulled_ms(subject, group, logs, total, outages)
+        since = self._pullable_since(logs, total, outages)
+        return _MemberNumbers(total, dead.since_ms, pulled_ms, inexact, since)
 
     def _lag_of_log(self, log: PullLog, totals: Counter) -> tuple[LogLag, int, bool]:
         if not totals.rows:
@@ -161,6 +169,18 @@ class GroupNumbers:
             limit = None if allowance.messages else allowance.limit
         return None if limit is None else limit.name
 
+    def _pullable_since(self, logs: Sequence[PullLog], lag: Lag, outages: Outages) -> str | None:
+        """Returns since when a message waits that a pull would hand out; None if each one waits for its key. Looks at
+        the keys only where nobody holds messages: else there are consumers."""
+        if lag.oldest_at is None or not _holds_keys_alone(lag):
+            return lag.oldest_at
+        now_ms, pullable, turn_ms = self.context.clock.now_ms(), False, 0
+        for log in logs:
+            with outages.noted(log.source.name):
+                pullable = pullable or log.has_message()
+                turn_ms = max(turn_ms, _last_turn_ms(log, now_ms))
+        return max(lag.oldest_at, rfc3339(turn_ms)) if pullable else None
+
     def _pulled_ms(self, subject: Subject, group: Group, logs: Sequence[PullLog], lag: Lag, outages: Outages) -> int:
         """Returns the time of the last pull of a group that has messages which nobody holds; 0 if none is known."""
         if lag.in_flight or not lag.waiting + lag.retrying:
@@ -174,12 +194,14 @@ class GroupNumbers:
 
 class _MemberNumbers(NamedTuple):
     """The lag of a group, or of a consumer of a broadcast group. Its first dead letter died, and it was pulled last, at
-    these times (0: not known). ``inexact`` names the numbers that are not exact."""
+    these times (0: not known). ``inexact`` names the numbers that are not exact. A pull would hand out messages that
+    wait since ``pullable_since``."""
 
     lag: Lag
     dead_since_ms: int
     pulled_ms: int
     inexact: set[str]
+    pullable_since: str | None
 
 
 def read_counters(context: Context, logs: Iterable[str]) -> tuple[dict[str, Counter], Outages]:
@@ -230,6 +252,22 @@ def _add(group: GroupOverview, numbers: _MemberNumbers, *, backing_off: int) -> 
 def _first(first: str | None, second: str | None) -> str | None:
     """Returns the earlier of two times. The texts of times have one form, in UTC, so they sort as the times do."""
     return min(filter(None, (first, second)), default=None)
+
+
+def _holds_keys_alone(lag: Lag) -> bool:
+    """Returns whether messages of an ordered group wait, keys of it are held, and no consumer holds messages."""
+    return lag.held is not UNSET and lag.held.keys > 0 and not lag.in_flight and lag.waiting + lag.retrying > 0
+
+
+def _last_turn_ms(log: PullLog, now_ms: int) -> int:
+    """Returns when the last retry of a held key came due; 0 if all are still to come."""
+    return max((due_ms for _, due_ms in log.held_retries() if due_ms <= now_ms), default=0)
+
+
+def _note_first(times: dict[str, str], name: str, at: str | None) -> None:
+    """Notes the time, if there is one, under this name unless an earlier one is noted."""
+    if at is not None:
+        times[name] = min(at, times.get(name, at))
 
 
 def _time(ms: int) -> str | None:

@@ -57,12 +57,14 @@ class Concern(Struct, kw_only=True, frozen=True):
 
 
 class WatchedGroup(NamedTuple):
-    """What is known of a group: its numbers, its trend, and since when this process has seen its pulls."""
+    """What is known of a group: its numbers, its trend, and since when a message waits that a pull would hand out.
+    This process has seen all pulls since ``watched_ms``; None where others serve them."""
 
     subject: str
     numbers: GroupOverview
     trend: Trend | None
-    watched_ms: int
+    watched_ms: int | None
+    pullable_since: str | None
 
 
 def concerns_of_group(state: WatchedGroup, limits: Thresholds, now_ms: int) -> list[Concern]:
@@ -78,10 +80,10 @@ def _backlog(state: WatchedGroup, limits: Thresholds, now_ms: int) -> Concern | 
         return _paused(state)
     if not _to_pull(state.numbers):
         return None
-    if _unpulled(state, limits, now_ms):
-        return _no_consumers(state)
     if state.numbers.limited_by is not None:
         return _limited(state)
+    if _unpulled(state, limits, now_ms):
+        return _no_consumers(state)
     return _lag(state, limits, now_ms)
 
 
@@ -107,22 +109,21 @@ def _paused(state: WatchedGroup) -> Concern:
 
 def _unpulled(state: WatchedGroup, limits: Thresholds, now_ms: int) -> bool:
     """Returns whether nobody has asked for the messages of a group for long. A process that has just started has seen
-    no pulls that find nothing, so it waits first."""
+    no pulls that find nothing, so it waits first. One that sees no pulls knows those that found messages."""
     numbers = state.numbers
-    if numbers.in_flight or numbers.pushed or numbers.oldest_at is None:
+    if numbers.in_flight or numbers.pushed or state.pullable_since is None:
         return False
     pulled_ms = 0 if numbers.pulled_at is None else parse_rfc3339(numbers.pulled_at, "pulled_at")
-    asked_ms = max(pulled_ms, state.watched_ms, parse_rfc3339(numbers.oldest_at, "oldest_at"))
+    asked_ms = max(pulled_ms, state.watched_ms or 0, parse_rfc3339(state.pullable_since, "pullable_since"))
     return now_ms - asked_ms >= limits.unpulled_ms
 
 
 def _no_consumers(state: WatchedGroup) -> Concern:
     numbers, waiting = state.numbers, _to_pull(state.numbers)
-    never = " No consumer has pulled yet." if numbers.pulled_at is None else ""
     return Concern(
         kind="no_consumers",
-        level="alarm",
-        text=f"{_waits(waiting)}, and no consumer pulls.{never}",
+        level="warning" if state.watched_ms is None else "alarm",
+        text=f"{_waits(waiting)}, and {_silence(state)}",
         command=_group_command("group consumers", state),
         subject=state.subject,
         group=numbers.group,
@@ -130,6 +131,16 @@ def _no_consumers(state: WatchedGroup) -> Concern:
         since=numbers.pulled_at,
         rise_per_second=None if state.trend is None else state.trend.rise_per_second,
     )
+
+
+def _silence(state: WatchedGroup) -> str:
+    """Says what is known of pulls. A process that does not see them knows when messages were handed out."""
+    pulled_at = state.numbers.pulled_at
+    if state.watched_ms is None:
+        return (
+            f"nothing was handed out {'yet' if pulled_at is None else f'since {pulled_at[:10]} {pulled_at[11:16]}Z'}."
+        )
+    return f"no consumer pulls.{' No consumer has pulled yet.' if pulled_at is None else ''}"
 
 
 def _limited(state: WatchedGroup) -> Concern:

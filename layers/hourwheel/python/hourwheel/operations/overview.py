@@ -325,7 +325,7 @@ class Overview:
         )
         now_ms = self.context.clock.now_ms()
         histories = self._histories(subject)
-        concerns = self._concerns_of(subject, groups, histories, began_ms)
+        concerns = self._concerns_of(subject, read, histories, began_ms)
         later = {group.group: _with_look(histories.get(group.group), group, began_ms) for group in groups}
         self._entries[subject.name] = _Entry(subject.generation, now_ms, numbers, concerns, later)
         self._share.spend(now_ms - began_ms)
@@ -335,14 +335,15 @@ class Overview:
         return self._entries[subject.name].histories if self._known(subject) else {}
 
     def _concerns_of(
-        self, subject: Subject, groups: Sequence[GroupOverview], histories: Mapping[str, LagHistory], now_ms: int
+        self, subject: Subject, read: SubjectNumbers, histories: Mapping[str, LagHistory], now_ms: int
     ) -> tuple[Concern, ...]:
         self._since_ms = self._since_ms or now_ms
+        watched_ms = self._since_ms if transactional(self.context.store) else None
         concerns: list[Concern] = []
-        for group in groups:
+        for group in read.groups:
             history = histories.get(group.group)
             trend = None if history is None else history.trend(_look_at(group, now_ms), THRESHOLDS)
-            state = WatchedGroup(subject.name, group, trend, self._since_ms)
+            state = WatchedGroup(subject.name, group, trend, watched_ms, read.pullable_since.get(group.group))
             concerns += concerns_of_group(state, THRESHOLDS, now_ms)
         return tuple(concerns)
 
