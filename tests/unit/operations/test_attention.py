@@ -5,14 +5,16 @@ from typing import Any
 
 import pytest
 
-from hourwheel.adapters.memory import MemoryStore
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.context import Settings
 from hourwheel.model.groups import RetryPolicy, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.operations.overview import OverviewRequest
-from hourwheel.ports.storage import VolumeSpace
+from hourwheel.ports.storage import CellStorage, VolumeSpace
 from hourwheel.times import rfc3339
-from tests.support import Bench, CallByCall
+from tests.support import AT_ONCE, Bench, CallByCall
+from tests.unit.delay.test_cells_out_of_reach import ALL, Outage
 
 
 def found(bench: Bench) -> list[tuple[str, str | None, str | None]]:
@@ -143,6 +145,52 @@ def test_a_backlog_that_grows_is_named_with_its_rates(bench: Bench) -> None:
     assert (concern.kind, concern.messages) == ("growing", 279)
     assert (concern.rise_per_second, concern.pulled_per_second) == (2.0, 0.5)
     assert concern.drain_seconds == 558.0
+
+
+def busy(bench: Bench) -> None:
+    """Leaves a group of which a minute of looks is known: 200 of its 1,500 messages are pulled, and wait for long."""
+    bench.deployment.groups.put("orders", "billing")
+    for _ in range(15):
+        bench.send(*map(str, range(100)))
+    bench.pull(100)
+    bench.clock.pass_time(1_000)
+    found(bench)
+    bench.clock.pass_time(20)
+    bench.pull(100)
+
+
+def test_a_seek_back_is_no_growth(bench: Bench) -> None:
+    busy(bench)
+    bench.deployment.seeks().seek("orders", "billing", "start")
+    bench.pull(10)
+    assert found(bench) == []
+
+
+def test_a_seek_forward_drains_nothing(bench: Bench) -> None:
+    busy(bench)
+    bench.deployment.seeks().seek_offset("orders", "billing", 0, 400)
+    bench.pull(10)
+    assert found(bench) == []
+
+
+def test_a_cell_that_comes_back_into_reach_brings_no_growth() -> None:
+    fast = Outage()
+    settings = Settings(retry=AT_ONCE, registry_seconds=0)
+    bench = Bench(settings=settings, cells={"fast": CellStorage(fast, MemoryBlobs())})
+    bench.deployment.cells.add("fast")
+    bench.deployment.subjects.put("orders", queues=2)
+    bench.deployment.groups.put("orders", "billing")
+    bench.deployment.routes.move("orders", 0, "fast")
+    for number in range(15):
+        bench.send(*map(str, range(100)), key=str(number))
+    bench.pull(1)
+    bench.clock.pass_time(40)
+    fast.down = ALL
+    found(bench)
+    bench.clock.pass_time(40)
+    fast.down = frozenset()
+    bench.pull(1)
+    assert found(bench) == []
 
 
 def test_thousands_of_dead_letters_are_counted_exactly_and_leave_other_numbers_exact(bench: Bench) -> None:

@@ -234,6 +234,16 @@ def test_a_trend_is_the_mean_since_one_or_two_minutes_ago() -> None:
     assert history.trend(point(130, 600), LIMITS) == Trend(0.0, 0.0)
 
 
+@pytest.mark.parametrize("later", [point(90, 0, 4), LagPoint(90_000, 0, 9, seeks=1)])
+def test_no_trend_leads_over_a_seek(later: LagPoint) -> None:
+    assert LagHistory(point(0, 0, 5), point(60, 0, 9)).trend(later, LIMITS) is None
+
+
+def test_a_trend_begins_anew_after_a_seek_forward() -> None:
+    later = LagPoint(61_000, 0, 90, seeks=1)
+    assert LagHistory(point(0, 9, 0), point(60, 9, 9)).with_point(later, LIMITS) == LagHistory.beginning(later)
+
+
 @pytest.mark.parametrize("later", [point(59, 0, 9), point(61, 0, 8)])
 def test_a_trend_begins_anew_after_a_seek_or_a_clock_that_was_set_back(later: LagPoint) -> None:
     history = LagHistory(point(0, 0), point(60, 0, 9))

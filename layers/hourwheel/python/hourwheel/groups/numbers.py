@@ -68,6 +68,9 @@ class SubjectNumbers(NamedTuple):
     complete: bool
     pullable_since: Mapping[str, str]
     """The time of the oldest message that a pull would hand out, by group. No key is in its way."""
+    seeks: Mapping[str, int]
+    """A number for each group that changes with each seek, and with each consumer of a broadcast group that comes or
+    leaves."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,12 @@ class GroupNumbers:
         totals, outages = read_counters(self.context, logs)
         numbers: dict[str, GroupOverview] = {}
         pullable_since: dict[str, str] = {}
+        seeks = Tally[str]()
         for group in groups:
             shared = numbers.get(group.shared_name)
             if shared is None:
                 shared = numbers[group.shared_name] = _settings_of(group)
+            seeks[group.shared_name] += group.seeks + 1
             # A broadcast group has no logs of its own: its numbers are the sums over its consumers.
             if not group.broadcast:
                 backing_off = max(0, pending[subject.name, subject.generation, group.member])
@@ -124,14 +129,15 @@ class GroupNumbers:
                     if not group.consumer:
                         del numbers[group.shared_name]
         complete = complete and all(entry.complete for entry in numbers.values())
-        return SubjectNumbers(list(numbers.values()), totals, outages, complete, pullable_since)
+        return SubjectNumbers(list(numbers.values()), totals, outages, complete, pullable_since, seeks)
 
     def _numbers(
         self, subject: Subject, group: Group, totals: Mapping[str, Counter], outages: Outages
     ) -> "_MemberNumbers":
         """Reads the numbers of a group, or of a consumer of a broadcast group, without the retries that wait for their
         delay. Adds cells that fail meanwhile to ``outages``, and leaves out what is not read by then."""
-        logs = [log for log in self.opener.of(self.context, subject, group) if log.source.name in totals]
+        opened = self.opener.of(self.context, subject, group)
+        logs = [log for log in opened if log.source.name in totals]
         parts: dict[int | None, list[tuple[LogLag, int]]] = {None: []}
         inexact: set[str] = set()
         for log in logs:
@@ -148,7 +154,7 @@ class GroupNumbers:
             with outages.noted(log.source.name):
                 log.add_parked(total)
         total.expired_unread = totals[group.expired_counter].numbers
-        if any(outages.has(log.source.name) for log in logs):
+        if any(outages.has(log.source.name) for log in opened):
             inexact |= _OUT_OF_REACH
         total.limited_by = self._limit(subject, group, logs, total)
         pulled_ms = self._pulled_ms(subject, group, logs, total, outages)

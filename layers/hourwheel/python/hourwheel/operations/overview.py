@@ -30,7 +30,7 @@ from hourwheel.operations.concerns import Concern, WatchedGroup, concerns_of_gro
 from hourwheel.operations.queue_numbers import queue_numbers
 from hourwheel.operations.refresh_share import RefreshShare
 from hourwheel.operations.thresholds import THRESHOLDS
-from hourwheel.operations.trends import LagHistory, LagPoint
+from hourwheel.operations.trends import LagHistory, LagPoint, histories_after
 from hourwheel.ports.storage import transactional
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.records import subject_record
@@ -326,7 +326,8 @@ class Overview:
         now_ms = self.context.clock.now_ms()
         histories = self._histories(subject)
         concerns = self._concerns_of(subject, read, histories, began_ms)
-        later = {group.group: _with_look(histories.get(group.group), group, began_ms) for group in groups}
+        points = {group.group: _look_at(read, group, began_ms) for group in groups}
+        later = histories_after(histories, points, THRESHOLDS)
         self._entries[subject.name] = _Entry(subject.generation, now_ms, numbers, concerns, later)
         self._share.spend(now_ms - began_ms)
         return max(1, len(groups))
@@ -342,7 +343,8 @@ class Overview:
         concerns: list[Concern] = []
         for group in read.groups:
             history = histories.get(group.group)
-            trend = None if history is None else history.trend(_look_at(group, now_ms), THRESHOLDS)
+            point = _look_at(read, group, now_ms)
+            trend = None if history is None or point is None else history.trend(point, THRESHOLDS)
             state = WatchedGroup(subject.name, group, trend, watched_ms, read.pullable_since.get(group.group))
             concerns += concerns_of_group(state, THRESHOLDS, now_ms)
         return tuple(concerns)
@@ -352,13 +354,12 @@ class Overview:
         return [subject.log(queue) for queue in range(subject.queues)]
 
 
-def _look_at(group: GroupOverview, now_ms: int) -> LagPoint:
-    return LagPoint(now_ms, group.waiting, group.settled)
-
-
-def _with_look(history: LagHistory | None, group: GroupOverview, now_ms: int) -> LagHistory:
-    point = _look_at(group, now_ms)
-    return LagHistory.beginning(point) if history is None else history.with_point(point, THRESHOLDS)
+def _look_at(read: SubjectNumbers, group: GroupOverview, now_ms: int) -> LagPoint | None:
+    """Returns the numbers of the group from which rates are computed. None where some are missing: once a cell out of
+    reach is back, its messages would look like growth."""
+    if not {"waiting", "settled"}.isdisjoint(group.inexact):
+        return None
+    return LagPoint(now_ms, group.waiting, group.settled, read.seeks[group.group])
 
 
 def _inexact(groups: Sequence[GroupOverview], *, delayed: bool) -> list[str]:
