@@ -8,6 +8,7 @@ that counts the tests. Exit status 1: a part has failed.
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,8 +31,8 @@ _FINE = (0, 5)  # of pytest; 5: the part has no test that was asked for
 
 @dataclass(frozen=True)
 class Part:
-    """Folders and files below ``tests``, or a ``target`` of make. The longest part, in seconds beside the others on two
-    quiet cores, begins first. A part that ``computes`` waits for nothing."""
+    """Folders and files below ``tests``, behind a ``target`` of make if they need one. The longest part, in seconds
+    beside the others on two quiet cores, begins first. A part that ``computes`` waits for nothing."""
 
     name: str
     seconds: int
@@ -42,10 +43,12 @@ class Part:
 
     def command(self, options: Sequence[str]) -> list[str]:
         """Returns the command of the part. The options are those of pytest."""
-        if self.target:
-            return ["make", "--no-print-directory", self.target]
         paths = [*(f"tests/{path}" for path in self.paths), *(f"--ignore=tests/{path}" for path in self.without)]
-        return [sys.executable, "-m", "pytest", *paths, "--durations=50", "--durations-min=1", *options]
+        tests = [sys.executable, "-m", "pytest", *paths, "--durations=50", "--durations-min=1", *options]
+        made = ["make", "--no-print-directory", self.target]
+        steps = [shlex.join(step) for step, wanted in ((made, self.target), (tests, self.paths)) if wanted]
+        niceness = ["nice", "-n", str(NICENESS)] if self.computes else []
+        return [*niceness, "sh", "-c", " && ".join(steps)]
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,6 @@ CORE = tuple(
 )
 PARTS = [
     Part("check", 100, computes=True, target="checks"),
-    Part("docs", 40, computes=True, target="docs"),
     Part("planted bugs", 185, BUGS, computes=True),
     Part("simulation", 195, ("simulation",), BUGS, computes=True),
     Part("lakes", 400, LAKES),
@@ -105,7 +107,7 @@ PARTS = [
     Part("infra", 145, ("infra", "cost", "load", "layers", "project")),
     Part("apps", 345, ("apps",)),
     Part("console", 195, ("console",)),
-    Part("site", 10, ("site",)),
+    Part("site", 50, ("site",), computes=True, target="docs"),
 ]
 
 
@@ -115,7 +117,6 @@ def run(part: Part, options: Sequence[str]) -> Ended:
         process = subprocess.Popen(
             part.command(options), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
-        os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS if part.computes else 0)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
