@@ -11,7 +11,7 @@ from .system import System
 from .template import CELL
 
 FUNCTIONS = ("produce", "pull", "ack", "meta", "delayed", "sweep", "wheel", "push", "archive")
-FAILED = (("wheel", {"bucket": "noon"}), ("push", {"push": {}}))
+FAILED = (*(("wheel", {"bucket": "noon"}),) * 3, ("push", {"push": {}}))  # Lambda repeats an event of a wheel twice
 NEEDED = ("TABLE_PREFIX", "BUCKET", "WHEEL_FUNCTION", "TIMER_GROUP", "TIMER_ROLE")
 _PROBE = """
 import os

@@ -50,6 +50,8 @@ SOMETIMES = {
     },
     ("push", "dynamodb:DeleteItem", "table/flights-meta"): "the record of a group that has lost its target, where"
     " somebody was started for it at that moment",
+    ("pull", "dynamodb:DeleteItem", "table/flights-meta"): "the record of the pushes to a former group, where push has"
+    " not removed it first",
 }
 """Calls that only some runs of the job make, with the reason."""
 
