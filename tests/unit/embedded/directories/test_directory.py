@@ -1,6 +1,8 @@
-"""Processes notice each other's writes in one data directory, and only its owner may read the files."""
+"""Processes notice each other's writes in one data directory, only its owner may read the files, and one of another
+version is refused."""
 
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 
 from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.embedded.directories.directory import Neighbours, database, prepare
+from hourwheel.errors import DataVersion
 from tests.processes import Child
 
 NEIGHBOUR = """
@@ -78,6 +81,25 @@ def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o750)
     prepare(tmp_path)
     assert mode(tmp_path) == 0o750
+
+
+@pytest.mark.parametrize("cell", ["", "fast"])
+def test_a_directory_whose_records_have_other_keys_is_refused_untouched(tmp_path: Path, cell: str) -> None:
+    (tmp_path / "format").write_text("2\n")
+    with pytest.raises(DataVersion, match=r"the data directory has format 2, .* start the version that wrote it"):
+        prepare(tmp_path, cell=cell)
+    assert [path.name for path in tmp_path.iterdir()] == ["format"]
+
+
+def test_a_database_whose_records_have_other_keys_is_refused_untouched(data: Path) -> None:
+    SqliteStore(database(data)).close()
+    database_of_before = sqlite3.connect(database(data))
+    database_of_before.execute("PRAGMA user_version = 3")
+    database_of_before.close()
+    before = database(data).read_bytes()
+    with pytest.raises(DataVersion, match="has format 3"):
+        SqliteStore(database(data))
+    assert database(data).read_bytes() == before
 
 
 def mode(path: Path) -> int:

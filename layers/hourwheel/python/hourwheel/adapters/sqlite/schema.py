@@ -17,8 +17,9 @@ from hourwheel.adapters.sqlite.writer import Synchronous, sync_durably
 from hourwheel.errors import Corrupt, DataVersion
 from hourwheel.ports.storage import Table
 
-FORMAT = 3
-"""Version of the file, raised with each change of the tables. A file of another version is refused untouched."""
+FORMAT = 4
+"""Version of the file, raised with each change of the tables, or of the keys or values of its records. A file of
+another version is refused untouched."""
 
 _APPLICATION_ID = 0x486F7572  # "Hour"
 

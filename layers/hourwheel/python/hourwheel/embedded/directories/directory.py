@@ -27,7 +27,8 @@ from hourwheel.errors import Broken, Corrupt, DataVersion
 from hourwheel.model.route_records import CellKind
 from hourwheel.ports.storage import CellStorage
 
-FORMAT = 2
+FORMAT = 3
+"""Version of the directory, raised with each change of its files, or of the keys or values of its records."""
 
 INLINE_BYTES = 300 * 1024
 """The largest batch within a row. A file of its own would take two more syncs than a row."""
