@@ -147,8 +147,11 @@ def room(name: str) -> list[Part]:
 
 
 def chosen_parts(names: Sequence[str] | None, *, tests_only: bool) -> list[Part]:
-    """Returns the parts with these names, or all of them."""
+    """Returns the parts with these names, or all of them. Raises ``SystemExit`` for a name that no part has."""
     parts = [part for part in PARTS if not (tests_only and part.target)]
+    known = {part.name for part in parts}
+    if unknown := sorted(set(names or ()) - known):
+        raise SystemExit(f"no part is named {', '.join(unknown)}; the parts are {', '.join(sorted(known))}")
     return [part for part in parts if names is None or part.name in names]
 
 

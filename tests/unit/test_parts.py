@@ -82,6 +82,20 @@ def test_an_unknown_room_is_refused_with_the_names_of_the_rooms() -> None:
         parts.main(["--room", "nowhere"])
 
 
+@pytest.mark.parametrize("options", [["--part", "nowhere"], ["--part", "site", "--part", "nowhere"]])
+def test_an_unknown_part_is_refused_with_the_names_of_the_parts(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "run_all", lambda *_: [])
+    with pytest.raises(SystemExit, match=r"no part is named nowhere; the parts are .*core, .*planted bugs, "):
+        parts.main(options)
+
+
+def test_a_part_that_has_no_tests_of_volume_is_refused_among_them() -> None:
+    with pytest.raises(SystemExit, match="no part is named check; the parts are apps, client side, "):
+        parts.main(["--volume", "--part", "check"])
+
+
 def test_a_room_without_tests_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / rooms.LIBRARY / "empty").mkdir(parents=True)
     monkeypatch.setattr(parts, "ROOT", tmp_path)
