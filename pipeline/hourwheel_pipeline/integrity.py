@@ -27,7 +27,7 @@ from hourwheel.retention.chain import (
     linked,
     stretches,
 )
-from hourwheel.retention.manifests import OtherFormat, StoredManifest, manifest_key, stored
+from hourwheel.retention.manifests import FORMER_FIRST, OtherFormat, StoredManifest, manifest_key, stored
 from hourwheel_pipeline.locations import blobs_at, object_sizes
 from hourwheel_pipeline.reading import Work
 
@@ -126,13 +126,19 @@ class _Inspection:
     def look(self) -> None:
         """Inspects the manifests and their segments."""
         unseen = set(bundle_starts(self.archive))
-        for first, end, index in stretches(self.archive, 0, None):
+        for first, end, index in self._stretches():
             works = self._objects(range(first, end)) if index is None else self._bundle(index)
             unseen -= set() if index is None else {index.first}
             self._segments(works)
             self.end = end
         for first in sorted(unseen):
             self._unreadable_bundle(first)
+
+    def _stretches(self) -> Iterator[tuple[int, int, Index | None]]:
+        try:
+            yield from stretches(self.archive, 0, None)
+        except OtherFormat as error:
+            self._add("unreadable_manifest", FORMER_FIRST, str(error).removeprefix(FORMER_FIRST))
 
     def compare(self, last_manifest: int, last_digest: str) -> None:
         """Compares the archive with the last manifest that a lake holds."""

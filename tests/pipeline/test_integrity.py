@@ -7,11 +7,13 @@ import pytest
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.errors import Corrupt
 from hourwheel.model.messages import Message
-from hourwheel.retention.manifests import manifest_key
+from hourwheel.retention.manifests import OtherFormat, manifest_key
 from hourwheel_pipeline import exits, outcomes
+from hourwheel_pipeline.compact_steps import new_links
 from hourwheel_pipeline.integrity import inspect
 from hourwheel_pipeline.reading import manifests_from
 from hourwheel_pipeline.status import Status, status_of
+from hourwheel_pipeline.table_progress import TableProgress
 from tests.pipeline.archives import ArchiveBuilder
 
 
@@ -106,3 +108,20 @@ def test_a_reader_does_not_take_a_missing_manifest_for_the_end(tmp_path: Path, s
     archive.delete(manifest_key(2))
     with pytest.raises(Corrupt, match="manifests/000000000/002 is missing, and a later one is there"):
         list(manifests_from(archive, start))
+
+
+def test_an_archive_of_the_former_format_is_a_problem_and_not_empty(tmp_path: Path) -> None:
+    FileBlobs(tmp_path / "archive").put("manifests/000000000000", b'{"format":3,"number":0,"segments":[]}')
+    (problem,) = inspect(str(tmp_path / "archive")).problems
+    assert (problem.kind, problem.key) == ("unreadable_manifest", "manifests/000000000000")
+    assert "has format 3, and this version of Hourwheel reads format 4" in problem.says
+    assert outcomes.of_reports([asked(tmp_path)]) == exits.DAMAGE
+
+
+def test_an_archive_of_the_former_format_is_not_compacted_into_an_empty_lake(tmp_path: Path) -> None:
+    archive = FileBlobs(tmp_path / "archive")
+    archive.put("manifests/000000000000", b'{"format":3,"number":0,"segments":[]}')
+    for first in (-1, 7):
+        with pytest.raises(OtherFormat, match="has format 3") as error:
+            list(new_links(archive, [TableProgress(last_manifest=first)]))
+        assert exits.of_error(error.value) == exits.DAMAGE

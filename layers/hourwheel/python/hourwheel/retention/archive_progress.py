@@ -9,13 +9,13 @@ from hourwheel.ports.storage import Blobs
 from hourwheel.reach.outages import reached
 from hourwheel.retention.chain import ChainEnd, LostManifest, find, linked, manifests
 from hourwheel.retention.kinds import MESSAGES
-from hourwheel.retention.manifests import Manifest, Span, StoredManifest, stored
+from hourwheel.retention.manifests import Manifest, Span, StoredManifest, check_format, stored
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_of, head_record, replace_head
 
 
 def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
     """Brings the watermarks up to the last manifest, also to manifests of an archiver that crashed after the commit.
-    Returns the head then. Raises ``Conflict`` if the archive does not belong to the store."""
+    Returns the head then. Raises ``Conflict`` if the archive does not belong to the store, and ``OtherFormat``."""
     current = head_of(context)
     _check_last(archive, current.value)
     while (raw := stored(archive, current.value.number)) is not None:
@@ -28,9 +28,11 @@ def catch_up(context: Context, archive: Blobs) -> Versioned[ArchiveHead]:
 def _check_last(archive: Blobs, head: ArchiveHead) -> None:
     # A store that has seen manifests of another archive would remove rows that this archive never got.
     if not head.number:
+        check_format(archive)
         return
     last = stored(archive, head.number - 1) or find(archive, head.number - 1)
     if last is None:
+        check_format(archive)
         raise Conflict(
             "archive-other", f"the archive ends before manifest {head.number - 1}: it is the archive of another store"
         )

@@ -14,7 +14,15 @@ from typing import NamedTuple, TypeAlias
 from hourwheel.errors import Corrupt
 from hourwheel.ports.storage import Blobs
 from hourwheel.retention.bundles import Index, bundle_starts, bundled, index_of
-from hourwheel.retention.manifests import Manifest, OtherFormat, StoredManifest, manifest_key, numbers_from, stored
+from hourwheel.retention.manifests import (
+    Manifest,
+    OtherFormat,
+    StoredManifest,
+    check_format,
+    manifest_key,
+    numbers_from,
+    stored,
+)
 
 Gather: TypeAlias = Callable[[Callable[[int], StoredManifest | None], Iterable[int]], Iterable[StoredManifest | None]]
 """Calls a function for each number, and returns the answers in order, as ``map`` does. Another one may call it for
@@ -123,10 +131,13 @@ def find(archive: Blobs, number: int) -> StoredManifest | None:
 
 
 def end_of(archive: Blobs) -> int:
-    """Returns the number behind the last manifest of the archive; 0 if there is none."""
+    """Returns the number behind the last manifest of the archive; 0 if there is none. Raises ``OtherFormat``."""
     starts = bundle_starts(archive)
     index = index_of(archive, starts, starts[-1]) if starts else None
-    return _tail_end(archive, 0 if index is None else index.end)
+    end = _tail_end(archive, 0 if index is None else index.end)
+    if not end:
+        check_format(archive)
+    return end
 
 
 def _found(
@@ -143,7 +154,8 @@ def _found(
 
 def stretches(archive: Blobs, start: int, below: int | None) -> Iterator[tuple[int, int, Index | None]]:
     """Yields the numbers ``[first, end)`` from ``start`` on in stretches: those in a bundle, with its index, and those
-    of which there are only objects."""
+    of which there are only objects. Raises ``OtherFormat`` for an archive that has only manifests of the former
+    format."""
     starts = bundle_starts(archive)
     number, tail = start, False
     while not tail and (below is None or number < below):
@@ -151,6 +163,8 @@ def stretches(archive: Blobs, start: int, below: int | None) -> Iterator[tuple[i
         later = next((first for first in starts if first > number), None)
         tail = index is None and later is None
         end = _end_of_stretch(archive, number, index, later, below)
+        if end <= number and not starts:
+            check_format(archive)
         yield number, end, index
         number = end
 

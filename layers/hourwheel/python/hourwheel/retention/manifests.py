@@ -25,6 +25,9 @@ FORMAT = 4
 
 PREFIX = "manifests/"
 
+FORMER_FIRST = f"{PREFIX}{0:012d}"
+"""The key of the first manifest in the format before this one."""
+
 _FOLDER = 1_000  # a folder of this many names is listed quickly, on S3 with one request
 
 
@@ -145,10 +148,7 @@ class StoredManifest(NamedTuple):
             # The format is read alone first: a manifest of another format need not have the other fields.
             stated = _format_decoder.decode(self.data).format
             if stated != FORMAT:
-                raise OtherFormat(
-                    f"{key} has format {stated}, and this version of Hourwheel reads format {FORMAT}: use the version"
-                    " that wrote the archive"
-                )
+                raise _other_format(key, stated)
             sealed = _sealed_decoder.decode(self.data)
             if zlib.crc32(sealed.manifest) != sealed.checksum:
                 raise Corrupt(f"{key} fails its checksum")
@@ -190,6 +190,27 @@ def stored(archive: Blobs, number: int) -> StoredManifest | None:
         return StoredManifest(number, archive.get(manifest_key(number)))
     except NotFound:
         return None
+
+
+def check_format(archive: Blobs) -> None:
+    """Raises ``OtherFormat`` if the archive has manifests of the former format, which had other keys, and none of this
+    one. For a reader that finds no manifest."""
+    if stored(archive, 0) is not None:
+        return
+    try:
+        stated = _format_decoder.decode(archive.get(FORMER_FIRST)).format
+    except NotFound:
+        return
+    except UNDECODABLE as error:
+        raise Corrupt(f"{FORMER_FIRST} is no manifest: {error}") from error
+    raise _other_format(FORMER_FIRST, stated)
+
+
+def _other_format(key: str, stated: int) -> OtherFormat:
+    return OtherFormat(
+        f"{key} has format {stated}, and this version of Hourwheel reads format {FORMAT}: use the version that wrote"
+        " the archive"
+    )
 
 
 def numbers_from(archive: Blobs, start: int) -> list[int]:
