@@ -1,11 +1,13 @@
 """The archiver folds manifests into bundles: cut off at any call, and beside another archiver."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from hourwheel.adapters.memory import MemoryBlobs
+from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive import archiver
+from hourwheel.archive.rebuild import rebuild
 from hourwheel.context import Settings
 from hourwheel.errors import Broken, Conflict, HourwheelError, Unavailable
 from hourwheel.retention import bundles
@@ -143,3 +145,39 @@ def test_without_the_last_manifest_of_a_bundle_the_archive_goes_on(bench: Bench,
     bench.send("z")
     assert run(bench, archive).complete
     assert contents(archive).bodies("orders~1/0")[-1] == "z"
+
+
+def test_a_damaged_bundle_stops_no_archiver(
+    bench: Bench, archive: MemoryBlobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent(bench, archive, "abcdefgh")
+    run(bench, archive)
+    last = bundle_starts(archive)[-1]
+    damaged(archive, last)
+    anew = replace(bench, store=MemoryStore(), blobs=MemoryBlobs(), timers=type(bench.timers)())
+    rebuild(anew.deployment.context, archive, gap=1_000)
+    head = head_record(anew.deployment.context).load()
+    assert head is not None
+    assert head.value.bundled == last
+    sent(anew, archive, "ijkl")
+    assert run(anew, archive).complete
+    assert contents(archive).bodies("orders~1/0") == list("abcdefghijkl")
+    assert f"{bundle_key(last)} is no bundle" in caplog.text
+    assert bundle_starts(archive)[-1] > last
+
+
+def test_a_damaged_bundle_before_others_is_passed_over(bench: Bench, archive: MemoryBlobs) -> None:
+    sent(bench, archive, "abcdefgh")
+    run(bench, archive)
+    damaged(archive, 0)
+    anew = replace(bench, store=MemoryStore(), blobs=MemoryBlobs(), timers=type(bench.timers)())
+    rebuild(anew.deployment.context, archive, gap=1_000)
+    sent(anew, archive, "i")
+    assert run(anew, archive).complete
+    assert contents(archive).bodies("orders~1/0") == list("abcdefghi")
+
+
+def damaged(archive: MemoryBlobs, first: int) -> None:
+    data = archive.get(bundle_key(first))
+    archive.delete(bundle_key(first))
+    archive.put(bundle_key(first), data[:10])

@@ -8,7 +8,7 @@ from hourwheel.adapters.memory import MemoryBlobs
 from hourwheel.errors import Corrupt
 from hourwheel.retention import bundles
 from hourwheel.retention.bundles import bundle_key, fold, index_at
-from hourwheel.retention.chain import BrokenChain, LostManifest, chain, end_of, manifests, read
+from hourwheel.retention.chain import BrokenChain, LostManifest, chain, end_of, find, manifests, read
 from hourwheel.retention.manifests import Manifest, Segment, commit, manifest_key, sealed, stored
 
 
@@ -143,3 +143,12 @@ def test_another_history_of_one_store_is_not_mixed_with_this_one(folded: MemoryB
     assert [next(found).number for _ in range(2_200)] == list(range(2_200))
     with pytest.raises(BrokenChain, match="000000002/200 does not follow manifests/000000002/199"):
         next(found)
+
+
+def test_a_manifest_whose_bundle_is_damaged_is_found_at_its_own_key(folded: MemoryBlobs) -> None:
+    data = folded.get(bundle_key(0))
+    index = index_at(folded, 0)
+    folded.delete(bundle_key(0))
+    folded.put(bundle_key(0), data[: len(data) - index.blocks[-1].length // 2])
+    assert index_at(folded, 0) == index
+    assert find(folded, 999) == stored(folded, 999)

@@ -20,7 +20,7 @@ from hourwheel.archive.passes import LogRead, Pass, commit_is_full
 from hourwheel.archive.rebuild import unfinished
 from hourwheel.archive.sources import Item, LogSource, registry_listing, sources
 from hourwheel.context import Context
-from hourwheel.errors import Conflict
+from hourwheel.errors import Conflict, Corrupt
 from hourwheel.faults import Faults
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group
@@ -30,7 +30,7 @@ from hourwheel.ports.storage import Blobs, Table
 from hourwheel.reach.outages import Outages
 from hourwheel.registry.registry import Registry
 from hourwheel.retention.archive_progress import apply, catch_up, older
-from hourwheel.retention.bundles import EVERY, fold
+from hourwheel.retention.bundles import EVERY, behind, fold
 from hourwheel.retention.kinds import MESSAGES, PULLS
 from hourwheel.retention.manifests import Manifest, MissingRows, Span, commit, sealed
 from hourwheel.retention.watermarks import ArchiveHead, replace_head, watermark_name, watermarks
@@ -133,8 +133,17 @@ class Archiver:
         if following >= due:
             return head
         while following < due:
-            following = fold(self.archive, following)
+            following = self._fold(following)
         return replace_head(self.context, head, msgspec.structs.replace(head.value, bundled=following))
+
+    def _fold(self, first: int) -> int:
+        """Folds the manifests from the number ``first`` on. Returns where the next bundle begins."""
+        try:
+            return fold(self.archive, first)
+        except Corrupt as error:
+            # Its manifests are there, and readers read them one by one.
+            _logger.error("the archiver passes over a bundle that cannot be read: %s", error)
+            return behind(self.archive, first)
 
     def _commit(self, run: _ArchiverRun) -> bool:
         """Commits once, if there is anything to archive. Returns whether to go on."""

@@ -59,7 +59,7 @@ from hourwheel.pull_log.records import Checkpoint
 from hourwheel.pull_log.skipped import skip
 from hourwheel.registry.records import group_record, subject_record
 from hourwheel.registry.subject_list import SubjectList
-from hourwheel.retention.chain import end_of
+from hourwheel.retention.chain import end_of, folded_end
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.manifests import Manifest, Span
 from hourwheel.retention.watermarks import ArchiveHead, advance_watermark, head_record
@@ -281,6 +281,7 @@ class _Rebuild:
             registry=self.summary.registry,
             store=self.summary.chain_end.store,
             digest=self.summary.chain_end.digest,
+            bundled=folded_end(self.archive),
         )
         record = head_record(self.context)
         head_before = record.load()

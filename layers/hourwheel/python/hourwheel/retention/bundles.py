@@ -165,7 +165,8 @@ class _OpenBundle:
 def fold(archive: Blobs, first: int) -> int:
     """Writes the bundle that begins with the manifest ``first``, unless there is one. Returns the number at which the
     bundle ends. The manifests up to the next multiple of 1,000 must have been committed. One that is missing, foreign,
-    damaged or too large is left out: readers of the bundle look for its object."""
+    damaged or too large is left out: readers of the bundle look for its object. Raises ``Corrupt`` for a bundle that
+    cannot be read."""
     try:
         return index_at(archive, first).end
     except NotFound:
@@ -181,6 +182,13 @@ def fold(archive: Blobs, first: int) -> int:
     # Written once: an archiver that was faster has written a bundle of the same manifests.
     archive.put(bundle_key(first), folding.joined())
     return index_at(archive, first).end
+
+
+def behind(archive: Blobs, first: int) -> int:
+    """Returns where to go on behind the bundle that begins at ``first`` and cannot be read: at the next bundle, or at
+    the next multiple of 1,000."""
+    multiple = (first // EVERY + 1) * EVERY
+    return next((start for start in bundle_starts(archive) if first < start < multiple), multiple)
 
 
 def _readable(raw: StoredManifest) -> Manifest | None:

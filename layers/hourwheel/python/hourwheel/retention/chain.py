@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from hourwheel.errors import Corrupt
+from hourwheel.errors import Corrupt, NotFound
 from hourwheel.ports.storage import Blobs
 from hourwheel.retention.bundles import Index, bundle_starts, bundled, index_of
 from hourwheel.retention.manifests import (
@@ -122,12 +122,22 @@ def read(archive: Blobs, number: int) -> Manifest | None:
 
 
 def find(archive: Blobs, number: int) -> StoredManifest | None:
-    """Returns the manifest of this number as it is stored, from its bundle if it is in one; None if there is none.
-    Raises ``Corrupt`` for a bundle that cannot be read."""
+    """Returns the manifest of this number as it is stored, from its bundle if that has it and can be read; None if
+    there is none."""
     index = index_of(archive, bundle_starts(archive), number)
     if index is None or number in index.unfolded:
         return stored(archive, number)
-    return next(bundled(archive, index.first, number, number + 1))
+    try:
+        return next(bundled(archive, index.first, number, number + 1))
+    except (NotFound, Corrupt):
+        return stored(archive, number)  # the bundle only repeats it
+
+
+def folded_end(archive: Blobs) -> int:
+    """Returns the number at which the last bundle that can be read ends; 0 if there is none."""
+    starts = bundle_starts(archive)
+    indexes = (index_of(archive, starts, first) for first in reversed(starts))
+    return next((index.end for index in indexes if index is not None), 0)
 
 
 def end_of(archive: Blobs) -> int:
