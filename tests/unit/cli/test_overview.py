@@ -24,10 +24,9 @@ DEAD = msgspec.convert(
 )
 
 
-def attention(*concerns: Concern, total: int = 0, complete: bool = True) -> AttentionPage:
-    return msgspec.convert(
-        {"concerns": list(concerns), "total": total or len(concerns), "at": AT, "complete": complete}, AttentionPage
-    )
+def attention(*concerns: Concern, total: int = 0, complete: bool = True, **more: Any) -> AttentionPage:
+    page = {"concerns": list(concerns), "total": total or len(concerns), "at": AT, "complete": complete}
+    return msgspec.convert({**page, **more}, AttentionPage)
 
 
 def numbers(subject: str, **how: Any) -> SubjectOverview:
@@ -86,6 +85,12 @@ def test_it_looks_again_until_every_subject_was_read(shell: Shell, monkeypatch: 
 def test_a_server_that_has_not_read_all_says_so(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     Looks(monkeypatch, [attention(complete=False) for _ in range(30)])
     assert shell.ok("overview").startswith("nothing needs attention; the server has not read every subject yet\n")
+
+
+def test_old_numbers_are_told_with_their_age(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    Looks(monkeypatch, [attention(oldest_read_at=at) for at in ("2026-11-28T08:57:01Z", "2026-11-28T08:59:01Z")])
+    assert shell.ok("overview").startswith("nothing needs attention; the oldest numbers were read 2 minutes ago\n")
+    assert shell.ok("overview").startswith("nothing needs attention\n")
 
 
 def test_a_hundred_subjects_are_shown_and_a_prefix_chooses_others(

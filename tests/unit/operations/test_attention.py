@@ -147,6 +147,22 @@ def test_a_backlog_that_grows_is_named_with_its_rates(bench: Bench) -> None:
     assert concern.drain_seconds == 558.0
 
 
+def test_time_alone_makes_a_concern_of_numbers_that_are_not_read_again(bench: Bench) -> None:
+    for number in range(40):
+        bench.deployment.groups.put(f"s-{number:02}", "billing")
+        bench.send("a", subject=f"s-{number:02}")
+    assert found(bench) == []
+    read_at = rfc3339(bench.clock.now_ms())
+    bench.deployment.overview._share.left_ms = -1_000_000
+    bench.clock.pass_time(30)
+    bench.pull(subject="s-07")
+    bench.clock.pass_time(31)
+    page = bench.deployment.attention.page(100)
+    assert {concern.kind for concern in page.concerns} == {"no_consumers"}
+    assert (page.total, page.oldest_read_at, page.complete) == (39, read_at, True)
+    assert "s-07" not in {concern.subject for concern in page.concerns}
+
+
 def busy(bench: Bench) -> None:
     """Leaves a group of which a minute of looks is known: 200 of its 1,500 messages are pulled, and wait for long."""
     bench.deployment.groups.put("orders", "billing")

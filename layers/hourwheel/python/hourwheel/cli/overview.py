@@ -104,11 +104,19 @@ def _screen(shown: OverviewResult) -> "RenderableType":
 
 def _heading(attention: AttentionPage) -> str:
     unread = "" if attention.complete else "; the server has not read every subject yet"
+    unread += _age(attention)
     if not attention.total:
         return f"nothing needs attention{unread}"
     left = attention.total - len(attention.concerns)
     needs = f"{counted(attention.total, 'point')} {'needs' if attention.total == 1 else 'need'} attention"
     return f"{needs}{f', {left} of them not shown' if left else ''}{unread}"
+
+
+def _age(attention: AttentionPage) -> str:
+    """Returns how old the oldest numbers are, if that is more than a minute."""
+    age = attention.at - (attention.oldest_read_at or attention.at)
+    minutes = int(age.total_seconds() // 60)
+    return f"; the oldest numbers were read {counted(minutes, 'minute')} ago" if minutes else ""
 
 
 def _concern_row(concern: Concern) -> list[Any]:

@@ -1,6 +1,7 @@
 """Shows what needs an operator: first what is in the way of every message, then the groups by their backlog.
 
-What is in the way of a group is decided when the overview reads its subject, so an open page costs no other reads.
+What is in the way of a group is decided from the numbers that the overview has read, so an open page costs no other
+reads.
 Wheels, volumes and cells are looked at some seconds apart.
 """
 
@@ -31,12 +32,13 @@ _NEVER = -(1 << 62)
 
 class AttentionPage(Struct, kw_only=True):
     """What needs an operator, the gravest first: up to the limit of the call, of ``total`` in all. ``complete`` is
-    False while the server has not read every subject yet."""
+    False while the server has not read every subject yet. The oldest numbers were read at ``oldest_read_at``."""
 
     concerns: list[Concern]
     total: int
     at: str
     complete: bool
+    oldest_read_at: str | None
 
 
 @dataclass
@@ -62,10 +64,15 @@ class Attention:
         On DynamoDB: what ``Overview.concerns`` needs, and every 30 s two queries and a batch for the wheels, and a
         query and a read of each cell.
         """
-        of_groups, complete = self.overview.concerns()
-        concerns = sorted([*self._system_concerns(), *of_groups], key=Concern.order_key)
-        now = rfc3339(self.context.clock.now_ms())
-        return AttentionPage(concerns=concerns[:limit], total=len(concerns), at=now, complete=complete)
+        groups = self.overview.concerns()
+        concerns = sorted([*self._system_concerns(), *groups.concerns], key=Concern.order_key)
+        return AttentionPage(
+            concerns=concerns[:limit],
+            total=len(concerns),
+            at=rfc3339(self.context.clock.now_ms()),
+            complete=groups.complete,
+            oldest_read_at=None if groups.oldest_ms is None else rfc3339(groups.oldest_ms),
+        )
 
     def _system_concerns(self) -> list[Concern]:
         rest_ms = _SYSTEM_MS if transactional(self.context.store) else _SYSTEM_FAR_MS

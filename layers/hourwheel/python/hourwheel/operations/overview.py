@@ -26,7 +26,8 @@ from hourwheel.model.overview import (
 )
 from hourwheel.model.routes import counted
 from hourwheel.model.subjects import Subject
-from hourwheel.operations.concerns import Concern, WatchedGroup, concerns_of_group
+from hourwheel.operations.concerns import WatchedGroup, concerns_of_group
+from hourwheel.operations.entries import GroupConcerns, SubjectEntry
 from hourwheel.operations.queue_numbers import queue_numbers
 from hourwheel.operations.refresh_share import RefreshShare
 from hourwheel.operations.thresholds import THRESHOLDS
@@ -43,9 +44,6 @@ _FRESH_MS = 1_000
 
 _FIRST_MS = 250
 """A call fills the table of a server that has just started for this long. Later calls complete it."""
-
-_EARLIER_MS = 60_000
-"""Subjects that need an operator are read again as if their numbers were older by this time."""
 
 _DELAYED_MS, _DELAYED_FAR_MS = 2_000, 30_000
 """The time between two counts of the delayed messages: on one machine, and where each read costs money."""
@@ -80,21 +78,6 @@ class OverviewRequest(NamedTuple):
     order: SortOrder = "asc"
 
 
-class _Entry(NamedTuple):
-    """The numbers of one generation of a subject, and when they were read; what needs an operator in it, and earlier
-    looks at its groups."""
-
-    generation: int
-    read_ms: int
-    numbers: SubjectOverview
-    concerns: tuple[Concern, ...]
-    histories: Mapping[str, LagHistory]
-
-    def order_ms(self) -> int:
-        """Returns the time by which entries are read again: those with concerns come earlier."""
-        return self.read_ms - (_EARLIER_MS if self.concerns else 0)
-
-
 class _OverviewRow(NamedTuple):
     """A subject and the number by which it is sorted."""
 
@@ -113,7 +96,7 @@ class Overview:
     registry: Registry
     numbers: GroupNumbers
     pending_counts: PendingCounts
-    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _entries: dict[str, SubjectEntry] = field(default_factory=dict)
     _share: RefreshShare = field(default_factory=RefreshShare)
     _since_ms: int = 0
     """The time of the first look: pulls that find nothing are known since then at least."""
@@ -153,9 +136,8 @@ class Overview:
             self._count_delayed()
             return self._by_name(request) if by_name else self._by_number(request)
 
-    def concerns(self) -> tuple[list[Concern], bool]:
-        """Returns what needs an operator in the subjects, and whether all subjects were read. Reads subjects as a page
-        by a number does.
+    def concerns(self) -> GroupConcerns:
+        """Returns what needs an operator in the subjects. Reads subjects as a page by a number does.
 
         On DynamoDB: every 30 s a query for each 100 subjects, and what ``page`` needs.
         """
@@ -163,9 +145,11 @@ class Overview:
             self._count_delayed()
             self._list()
             self._refresh(self._listed)
-            read = [subject for subject in self._listed if self._known(subject)]
-            concerns = [concern for subject in read for concern in self._entries[subject.name].concerns]
-            return concerns, len(read) == len(self._listed)
+            entries = [self._entries[subject.name] for subject in self._listed if self._known(subject)]
+            seen, now_ms = self.numbers.seen_pulls, self.context.clock.now_ms()
+            concerns = [concern for entry in entries for concern in entry.concerns(seen, now_ms)]
+            oldest_ms = min((entry.began_ms for entry in entries), default=None)
+            return GroupConcerns(concerns, len(entries) == len(self._listed), oldest_ms)
 
     def groups(self, name: str, after: str, limit: int) -> GroupOverviewPage:
         """Returns up to ``limit`` groups of a subject behind the name ``after``, and its queues. Raises ``NotFound``.
@@ -325,29 +309,31 @@ class Overview:
         )
         now_ms = self.context.clock.now_ms()
         histories = self._histories(subject)
-        concerns = self._concerns_of(subject, read, histories, began_ms)
+        watched = self._watched(subject, read, histories, began_ms)
+        troubled = any(concerns_of_group(group, THRESHOLDS, began_ms) for group in watched)
         points = {group.group: _look_at(read, group, began_ms) for group in groups}
         later = histories_after(histories, points, THRESHOLDS)
-        self._entries[subject.name] = _Entry(subject.generation, now_ms, numbers, concerns, later)
+        self._entries[subject.name] = SubjectEntry(
+            subject.generation, began_ms, now_ms, numbers, watched, troubled, later
+        )
         self._share.spend(now_ms - began_ms)
         return max(1, len(groups))
 
     def _histories(self, subject: Subject) -> Mapping[str, LagHistory]:
         return self._entries[subject.name].histories if self._known(subject) else {}
 
-    def _concerns_of(
+    def _watched(
         self, subject: Subject, read: SubjectNumbers, histories: Mapping[str, LagHistory], now_ms: int
-    ) -> tuple[Concern, ...]:
+    ) -> tuple[WatchedGroup, ...]:
         self._since_ms = self._since_ms or now_ms
         watched_ms = self._since_ms if transactional(self.context.store) else None
-        concerns: list[Concern] = []
+        watched: list[WatchedGroup] = []
         for group in read.groups:
             history = histories.get(group.group)
             point = _look_at(read, group, now_ms)
             trend = None if history is None or point is None else history.trend(point, THRESHOLDS)
-            state = WatchedGroup(subject.name, group, trend, watched_ms, read.pullable_since.get(group.group))
-            concerns += concerns_of_group(state, THRESHOLDS, now_ms)
-        return tuple(concerns)
+            watched.append(WatchedGroup(subject.name, group, trend, watched_ms, read.pullable_since.get(group.group)))
+        return tuple(watched)
 
     @staticmethod
     def _last_logs(subject: Subject) -> list[str]:

@@ -36,7 +36,7 @@ class Concern(Struct, frozen=True, kw_only=True):
 
 class AttentionPage(Struct, frozen=True, kw_only=True):
     """What needs an operator, the gravest first: up to the limit of the call, of ``total`` in all. ``complete`` is
-    False while the server has not read every subject yet.
+    False while the server has not read every subject yet. The oldest numbers were read at ``oldest_read_at``.
 
     Example:
         >>> api.attention().complete
@@ -47,3 +47,4 @@ class AttentionPage(Struct, frozen=True, kw_only=True):
     total: int
     at: datetime
     complete: bool
+    oldest_read_at: datetime | None = None

@@ -83,8 +83,10 @@ export function attention({ signal, first }) {
   function said(answer) {
     const left = answer.total - answer.concerns.length;
     const whole = answer.complete === false && "The server has not read every subject yet.";
-    if (!answer.total) return [answer.complete === false ? "" : "Nothing needs attention.", whole];
-    return [left > 0 && `${count(left)} more are not shown. `, whole];
+    const minutes = Math.floor((Date.parse(answer.at) - Date.parse(answer.oldest_read_at ?? answer.at)) / 60_000);
+    const age = minutes > 0 && ` The oldest numbers were read ${minutes} min ago.`;
+    if (!answer.total) return [answer.complete === false ? "" : "Nothing needs attention.", whole, age];
+    return [left > 0 && `${count(left)} more are not shown. `, whole, age];
   }
 
   const reading = poll(load, {
