@@ -13,6 +13,7 @@ from hourwheel.logs.rows import Row, from_record, sort_of
 from hourwheel.ports.storage import Key, Record, Refused, Table
 from hourwheel.retention import extend_ttl
 from hourwheel.retention.kinds import MESSAGES
+from hourwheel.sweep.retention import LogRetention
 from tests.support import Bench, CallByCall
 
 HOUR = 3_600
@@ -183,6 +184,24 @@ def test_many_logs_take_turns_and_no_subject_waits_for_their_passes(bench: Bench
         passes += 1
     # Each of the 400 rows takes a second, and so does each of the records of passes that go on.
     assert passes <= 15
+
+
+@pytest.mark.parametrize(("subjects", "queues"), [(1, 20), (20, 2)])
+def test_extending_takes_a_third_of_a_sweep_with_any_number_of_threads(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, subjects: int, queues: int
+) -> None:
+    for number in range(subjects):
+        bench.deployment.subjects.put(f"s{number}", queues=queues)
+        for queue in range(queues):
+            fill(bench, 20, days=0.5, log=f"s{number}~1/{queue}")
+    bench.deployment.sweeper.sweep()
+    bench.clock.pass_time(18 * HOUR)
+    slow = Bench(store=Slow(bench), settings=bench.settings, clock=bench.clock, threads=16)
+    monkeypatch.setattr(LogRetention, "extend_further", lambda *_: None)
+    began_ms = bench.clock.now_ms()
+    assert slow.deployment.sweeper.sweep().subjects == subjects
+    # The clock adds the seconds of all threads, each of which ends soon after the time is over.
+    assert 15_000 <= bench.clock.now_ms() - began_ms <= 15_000 + min(subjects, 16) * 2_000 + 2_000
 
 
 def test_a_subject_does_not_rest_before_all_its_rows_were_looked_at(few: int, bench: Bench) -> None:

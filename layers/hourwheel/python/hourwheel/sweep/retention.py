@@ -1,13 +1,16 @@
 """Keeps the logs of a sweep in order: extends the expiry of unarchived rows, and trims rows that have expired."""
 
 import sys
+import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hourwheel.context import Context
 from hourwheel.faults import Contained
 from hourwheel.logs.log import Log
+from hourwheel.ports.machine import Clock
 from hourwheel.retention.extend_ttl import extend_ttl
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.watermarks import removable_below
@@ -32,14 +35,39 @@ _EXTENDING_MS = 15_000
 
 @dataclass
 class ExpiryTurns:
-    """The turns of logs in one sweep, whose expiry is extended. Several threads use it: that they may take somewhat
-    more time together than there is harms nobody."""
+    """The turns of logs in one sweep, whose expiry is extended. Thread-safe: turns at the same time take the time of
+    one."""
 
-    left_ms: int
+    clock: Clock
+    left_ms: int = _EXTENDING_MS
     waiting: list[tuple[str, str]] = field(default_factory=list)
     """The logs that had no turn for lack of time, by kind and name."""
     unfinished: list[tuple[str, str]] = field(default_factory=list)
     """The logs whose pass was not complete at the end of their turn."""
+    _under_way: int = 0
+    """The number of turns that have begun and not ended."""
+    _counted_ms: int = 0
+    """The time up to which ``left_ms`` counts the turns under way."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def turn(self) -> Iterator[int]:
+        """Counts the time of a turn. Yields the time at which it has to end."""
+        now_ms = self.clock.now_ms()
+        until_ms = now_ms + self._change(now_ms, 1)
+        try:
+            yield until_ms
+        finally:
+            self._change(self.clock.now_ms(), -1)
+
+    def _change(self, now_ms: int, under_way: int) -> int:
+        """Changes the number of turns under way. Returns the time that is left."""
+        with self._lock:
+            if self._under_way:
+                self.left_ms -= max(0, now_ms - self._counted_ms)
+            self._under_way += under_way
+            self._counted_ms = now_ms
+            return self.left_ms
 
 
 @dataclass(frozen=True)
@@ -53,7 +81,7 @@ class LogRetention:
 
     @classmethod
     def begun(cls, context: Context, faults: SweepFaults, memory: SweepMemory) -> "LogRetention":
-        return cls(context, faults, memory, ExpiryTurns(_EXTENDING_MS * context.threads))
+        return cls(context, faults, memory, ExpiryTurns(context.clock))
 
     def extend(self, kind: str, log: str) -> bool:
         """Extends the expiry of the log's unarchived rows, with a pause between two passes. Returns whether no pass is
@@ -64,8 +92,8 @@ class LogRetention:
         if self.turns.left_ms <= 0:
             self.turns.waiting.append((kind, log))
             return False
-        complete = self._extend(kind, log, now_ms + self.turns.left_ms, self.faults.part)
-        self.turns.left_ms -= max(0, self.context.clock.now_ms() - now_ms)
+        with self.turns.turn() as until_ms:
+            complete = self._extend(kind, log, until_ms, self.faults.part)
         if complete is False:
             self.turns.unfinished.append((kind, log))
         return complete is True
