@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
@@ -38,6 +39,22 @@ def bench(request: pytest.FixtureRequest) -> Bench:
     for subject in SUBJECTS:
         bench.send("x", subject=subject)
         assert bench.pull(subject=subject, lease=3_600)
+    return bench
+
+
+def settle_all(bench: Bench) -> None:
+    bench.deployment.sweeper.sweep_subjects()
+    for subject in SUBJECTS:
+        for pull in bench.pull(subject=subject):
+            bench.settle(pull, subject=subject)
+
+
+@pytest.fixture
+def idle(bench: Bench) -> Bench:
+    """Returns these subjects once all messages are settled, in a new process."""
+    bench.clock.pass_time(3_700)
+    settle_all(bench)
+    bench.deployment = bench.another_process()
     return bench
 
 
@@ -123,26 +140,35 @@ def test_what_is_done_once_is_done_by_the_first_share(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "busy", "is_cut_off", "wanted"),
+    ("of", "busy", "unknown", "is_cut_off", "wanted"),
     [
-        (1, 0, False, 1),
-        (1, 160, False, 1),
-        (1, 161, False, 2),
-        (1, 90, True, 4),
-        (4, 150, True, 16),
-        (32, 320, False, 64),
-        (64, 320, False, 64),
-        (64, 157, False, 64),
-        (64, 80, False, 64),
-        (64, 40, False, 32),
-        (64, 0, False, 32),
-        (2, 0, False, 1),
-        (2, 41, False, 2),
-        (4, 0, False, 2),
+        (1, 0, 0, False, 1),
+        (1, 160, 0, False, 1),
+        (1, 161, 0, False, 2),
+        (1, 90, 0, True, 4),
+        (4, 150, 0, True, 16),
+        (32, 320, 0, False, 64),
+        (64, 320, 0, False, 64),
+        (64, 157, 0, False, 64),
+        (64, 80, 0, False, 64),
+        (64, 40, 0, False, 32),
+        (64, 0, 0, False, 32),
+        (2, 0, 0, False, 1),
+        (2, 41, 0, False, 2),
+        (4, 0, 0, False, 2),
+        (1, 0, 1_000, False, 1),
+        (1, 0, 1_000, True, 1),
+        (1, 161, 300, True, 2),
+        (8, 90, 80, True, 32),
+        (8, 0, 1_000, False, 8),
+        (8, 0, 1_000, True, 8),
+        (8, 0, 40, False, 4),
     ],
 )
-def test_the_number_of_shares_follows_the_busy_subjects(of: int, busy: int, is_cut_off: bool, wanted: int) -> None:
-    assert needed_shares(Share(0, of), busy, is_cut_off=is_cut_off, most=64) == wanted
+def test_the_number_of_shares_follows_the_busy_subjects(
+    of: int, busy: int, unknown: int, is_cut_off: bool, wanted: int
+) -> None:
+    assert needed_shares(Share(0, of), busy, unknown, is_cut_off=is_cut_off, most=64) == wanted
 
 
 def known(bench: Bench) -> int:
@@ -172,6 +198,48 @@ def test_shares_become_more_while_subjects_are_busy_and_fewer_when_they_rest(
 def test_a_sweep_that_is_cut_off_asks_for_more_shares(bench: Bench, tended: list[str]) -> None:
     minute(bench, 1)
     assert known(bench) == 4
+
+
+@pytest.mark.parametrize("process", [False, True], ids=["one process", "a process for each sweep"])
+def test_idle_subjects_ask_for_no_shares(idle: Bench, monkeypatch: pytest.MonkeyPatch, process: bool) -> None:
+    monkeypatch.setattr("hourwheel.sweep.shares._BUSY", 6)
+    for _ in range(40):
+        idle.clock.pass_time(MINUTE)
+        minute(idle, 1, process=process)
+        assert known(idle) == 1
+
+
+def test_a_sweep_that_first_looks_cut_off_asks_for_no_shares(idle: Bench, tended: list[str]) -> None:
+    while not minute(idle, 1)[0].is_complete:
+        assert known(idle) == 1
+    assert tended == SUBJECTS
+
+
+def test_a_message_that_waits_or_came_makes_a_subject_busy(idle: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hourwheel.sweep.shares._BUSY", 6)
+    minute(idle, 1)
+    idle.clock.pass_time(MINUTE)
+    for subject in SUBJECTS[:12]:  # sent and settled between two sweeps
+        idle.send("y", subject=subject)
+        for pull in idle.pull(subject=subject):
+            idle.settle(pull, subject=subject)
+    minute(idle, 1)
+    assert known(idle) == 2
+    idle.clock.pass_time(MINUTE)
+    for subject in SUBJECTS[12:36]:
+        idle.send("y", subject=subject)
+    minute(idle, 1, process=True)
+    assert known(idle) == 4
+
+
+def test_where_nothing_rests_each_subject_counts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hourwheel.sweep.shares._BUSY", 6)
+    bench.settings = msgspec.structs.replace(bench.settings, sweep_rest_seconds=0)
+    bench.deployment = bench.another_process()
+    bench.clock.pass_time(3_700)
+    settle_all(bench)
+    minute(bench, 1)
+    assert known(bench) == 8
 
 
 def test_few_subjects_store_and_read_no_number_of_shares(bench: Bench) -> None:

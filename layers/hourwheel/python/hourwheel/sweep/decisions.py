@@ -142,13 +142,19 @@ def groups_to_wake(
     ]
 
 
+def is_idle(last: LastLook | None, snapshot: SubjectSnapshot, lags: Sequence[GroupLag | None]) -> bool:
+    """Returns whether the subject has not changed since the last look, if there was one, and no message waits or is
+    leased."""
+    idle = all(lag is not None and not (lag.total or lag.in_flight or lag.held_keys) for lag in lags)
+    return idle and (last is None or snapshot.unchanged(last.snapshot))
+
+
 def next_rest_ms(
     last: LastLook | None, snapshot: SubjectSnapshot, lags: Sequence[GroupLag | None], longest_ms: int
 ) -> int:
-    """Returns how long the subject rests after this look. It is twice as long as before while it does not change and no
-    message waits or is leased, and 0 if the next sweep looks at the subject."""
-    idle = all(lag is not None and not (lag.total or lag.in_flight or lag.held_keys) for lag in lags)
-    if last is None or not idle or not snapshot.unchanged(last.snapshot):
+    """Returns how long the subject rests after this look. It is twice as long as before while the subject is idle, and
+    0 if the next sweep looks at it."""
+    if last is None or not is_idle(last, snapshot, lags):
         return 0
     # Only a sweep finds a push whose wake was lost: such a subject rests for a minute at most.
     pushed = any(group.push is not None for group in snapshot.groups)

@@ -33,6 +33,7 @@ from hourwheel.sweep.decisions import (
     SubjectSnapshot,
     groups_to_push,
     groups_to_wake,
+    is_idle,
     lag_of_group,
     needs_maintenance,
     next_rest_ms,
@@ -108,6 +109,8 @@ class SubjectLook:
         self._wake_idle(subject, members, lags)
         self._start_pushes(subject, groups_to_push(subject, groups, lags))
         if longest_ms := self.context.settings.sweep_rest_seconds * 1_000:
+            if is_idle(last, snapshot, lags):
+                self.report.add_idle(is_known=last is not None)
             rest_ms = next_rest_ms(last, snapshot, lags, longest_ms) if complete else 0
             self.memory.looks[subject.name] = LastLook(snapshot, maintained_ms, rest_ms)
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from hourwheel.context import Context
 from hourwheel.errors import HourwheelError
 from hourwheel.registry.subject_list import ListedSubject, SubjectList
@@ -77,14 +75,14 @@ class SweepPass:
         """Tends the subjects, and returns the position behind them."""
         with self._faults.whole("storing how far the sweep is"):
             stored.pass_on(reached, [entry.name for entry in batch])
-        before = self._busy()
+        busy, unknown = reached.busy - self._report.busy, reached.unknown - self._report.unknown
         self.sweep.tend(batch)
-        return msgspec.structs.replace(
-            reached, after=batch[-1].name, is_under_way=False, busy=reached.busy + self._busy() - before
+        return SweepPosition(
+            after=batch[-1].name,
+            began_ms=reached.began_ms,
+            busy=busy + self._report.busy,
+            unknown=unknown + self._report.unknown,
         )
-
-    def _busy(self) -> int:
-        return self._report.subjects - self._report.resting
 
     def _is_over(self, batch_began_ms: int, batch: list[ListedSubject]) -> bool:
         """Returns whether the time is over, or too short for several subjects that take somewhat longer than the last

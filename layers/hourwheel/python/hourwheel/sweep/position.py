@@ -45,7 +45,9 @@ class SweepPosition(msgspec.Struct, array_like=True, frozen=True):
     """The sweep was about to tend the subject ``after``, or some behind it. A new process that finds this true follows
     one that died."""
     busy: int = 0
-    """The number of subjects that did not rest in this round."""
+    """The number of busy subjects in this round."""
+    unknown: int = 0
+    """The number of subjects in this round at which a process looked for the first time, and found nothing to do."""
 
 
 @dataclass

@@ -18,8 +18,9 @@ _logger = logging.getLogger("hourwheel")
 
 class SweepReport(msgspec.Struct):
     """The counts of one sweep. ``left``: the number of subjects, logs and tasks that the store refused, and that the
-    next sweep tends. ``is_complete``: the sweep came to the end of the subjects. ``is_cut_off``: its time ended before,
-    and the next sweep goes on."""
+    next sweep tends. ``idle``: subjects that did not rest, and where a look found nothing to do. ``unknown``: those
+    where a first look did, which does not tell whether messages come and go. ``is_complete``: the sweep came to the end
+    of the subjects. ``is_cut_off``: its time ended before, and the next sweep goes on."""
 
     subjects: int = 0
     groups: int = 0
@@ -28,9 +29,21 @@ class SweepReport(msgspec.Struct):
     started_pushes: int = 0
     dropped_buckets: int = 0
     resting: int = 0
+    idle: int = 0
+    unknown: int = 0
     left: int = 0
     is_complete: bool = False
     is_cut_off: bool = False
+
+    @property
+    def busy(self) -> int:
+        """The number of subjects that keep sweeps busy."""
+        return self.subjects - self.resting - self.idle - self.unknown
+
+    def add_idle(self, *, is_known: bool) -> None:
+        """Counts a subject where a look found nothing to do. ``is_known``: this process has looked at it before."""
+        self.idle += is_known
+        self.unknown += not is_known
 
     def add(self, other: "SweepReport") -> None:
         """Adds the counts of a part of the sweep."""
@@ -39,6 +52,8 @@ class SweepReport(msgspec.Struct):
         self.ended_leases += other.ended_leases
         self.started_pushes += other.started_pushes
         self.resting += other.resting
+        self.idle += other.idle
+        self.unknown += other.unknown
 
 
 class DelayedReport(msgspec.Struct):

@@ -5,9 +5,11 @@
     sort       shares
     value      ShareCount, msgpack array
 
-A deployment has one share while few of its subjects are busy. The sweep of the first share counts the subjects that do
-not rest, and stores the number of shares from the next minute on. The record is only a hint: with any number of shares
-each subject is in one of them, and a share whose number is new begins with its first subject.
+A deployment has one share while few of its subjects are busy: those where messages came or were taken since the last
+look, or wait or are leased. The sweep of the first share counts them, and stores the number of shares from the next
+minute on. Idle subjects do not count: their looks become rare in one process, and hardly so in many that share them.
+The record is only a hint: with any number of shares each subject is in one of them, and a share whose number is new
+begins with its first subject.
 """
 
 from collections.abc import Mapping
@@ -77,15 +79,16 @@ class ShareMemory:
     read_ms: int = 0
 
 
-def needed_shares(share: Share, busy: int, *, is_cut_off: bool, most: int) -> int:
-    """Returns how many shares are wanted, where ``busy`` subjects of this one did not rest in its round so far: a power
-    of two, at most ``most``. A sweep that was cut off by its time wants four times the shares at least. The number
-    falls by half once a share has a quarter of the subjects that it may have, so that it does not swing."""
+def needed_shares(share: Share, busy: int, unknown: int, *, is_cut_off: bool, most: int) -> int:
+    """Returns how many shares are wanted, where the round of this one so far had ``busy`` subjects, and ``unknown`` at
+    which a process looked for the first time: a power of two, at most ``most``. A sweep that was cut off by its time
+    wants four times the shares at least, unless first looks took the time, which more processes would only repeat. The
+    number falls by half once a share has a quarter of the subjects that it may have, so that it does not swing."""
     needed = 1 << max(0, -(-busy * share.of // _BUSY) - 1).bit_length()
     if is_cut_off:
-        needed = max(needed, 4 * share.of)
+        needed = max(needed, share.of if busy < unknown else 4 * share.of)
     elif needed < share.of:
-        needed = share.of // 2 if 4 * busy <= _BUSY else share.of
+        needed = share.of // 2 if 4 * (busy + unknown) <= _BUSY else share.of
     return min(needed, most)
 
 

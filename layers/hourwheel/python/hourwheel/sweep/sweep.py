@@ -22,6 +22,7 @@ from hourwheel.sweep.faults import SweepFaults
 from hourwheel.sweep.looks import SubjectLook, end_leases
 from hourwheel.sweep.memory import SweepMemory
 from hourwheel.sweep.passes import SweepPass
+from hourwheel.sweep.position import SweepPosition
 from hourwheel.sweep.report import SweepReport, report_lags, report_left
 from hourwheel.sweep.retention import LogRetention
 from hourwheel.sweep.shares import WHOLE, Share, needed_shares, store_shares
@@ -72,7 +73,7 @@ class Sweeper:
         position = SweepPass(BatchSweep(looks, deleted), share, began_ms + _SWEEP_MS).go_on()
         self.registry.on_deletion(deleted)
         if share.is_first:
-            self._once(share, position.busy, looks)
+            self._once(share, position, looks)
         retention.extend_further(began_ms + _SWEEP_MS)
         with faults.whole("reporting lags"):
             report_lags(self.context, behind, tells_archive=share.is_first)
@@ -99,7 +100,7 @@ class Sweeper:
             for log, subject in self.leases.active_logs(context.clock.now_ms())
         )
 
-    def _once(self, share: Share, busy: int, looks: SubjectLook) -> None:
+    def _once(self, share: Share, reached: SweepPosition, looks: SubjectLook) -> None:
         """Does what is done once for the deployment, by the sweep of the first share."""
         faults = looks.faults
         if self._due("orphans", MAINTENANCE_MS):
@@ -109,7 +110,7 @@ class Sweeper:
             self.context.store.collect(Table.KEYS, self.context.clock.now_ms())
         with faults.whole("storing the number of shares"):
             most, is_cut_off = self.context.settings.sweep_shares, looks.report.is_cut_off
-            needed = needed_shares(share, busy, is_cut_off=is_cut_off, most=most)
+            needed = needed_shares(share, reached.busy, reached.unknown, is_cut_off=is_cut_off, most=most)
             # Nothing is read while the shares are as many as are needed.
             if needed != share.of and (is_cut_off or looks.report.is_complete):
                 store_shares(self.context, needed)
