@@ -1,5 +1,6 @@
 """The parts in which ``make test`` runs."""
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -60,7 +61,8 @@ def test_a_part_that_only_computes_leaves_the_cores_to_the_others(
     (tmp_path / "Makefile").write_text("told:\n\t@nice\n")
     monkeypatch.setattr(parts, "ROOT", tmp_path)
     (done,) = parts.run_all([Part("told", 0, computes=computes, target="told")], [], 1)
-    assert (done.output.split(), done.failed) == ([str(niceness)], 0)
+    # The tests themselves may run at a niceness, of which 19 is the highest.
+    assert (done.output.split(), done.failed) == ([str(min(os.nice(0) + niceness, 19))], 0)
 
 
 def test_a_target_of_make_that_fails_makes_the_run_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
