@@ -18,7 +18,7 @@ from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Rejection
 from hourwheel.ports.storage import Blobs, Key, Record, Table
-from tests.support import AT_ONCE, Bench
+from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.archive.archiving import dying_at
 from tests.unit.archive.reading import contents
 
@@ -61,6 +61,19 @@ def test_messages_come_back_where_they_were(bench: Bench, archive: MemoryBlobs) 
         (position.queue, position.offset, f"body {at}") for at, position in enumerate(sent)
     }
     assert (report.rows, report.messages, report.subjects, report.lost) == (20, 20, 1, 0)
+
+
+def test_many_subjects_come_back_in_as_many_shards_as_they_need(
+    bench: Bench, archive: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hourwheel.registry.subject_list._MOST_NAMES", 5)
+    for number in range(20):
+        bench.deployment.subjects.put(f"s{number:02d}")
+    archived(bench, archive)
+    anew = replace(empty(bench), store=CallByCall(MemoryStore()))
+    rebuild(anew.deployment.context, archive, gap=GAP)
+    assert all(anew.store.scan(Table.META, f"subjects/{shard}", limit=99) for shard in range(4))
+    assert [name for name, _ in anew.another_process().registry.listed.entries()] == [f"s{n:02d}" for n in range(20)]
 
 
 def test_settings_and_times_are_those_of_before(bench: Bench, archive: MemoryBlobs) -> None:

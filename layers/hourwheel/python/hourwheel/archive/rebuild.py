@@ -317,6 +317,7 @@ class _Rebuild:
         many subjects and groups are not deleted."""
         subjects, groups = self.summary.remembered()
         listed = SubjectList(self.context)
+        listed.divide(len(subjects))  # before the first one: an entry stays in its shard
         for subject in subjects:
             listed.add(self.context.store, subject.name)
             self._put_name(subject_record(self.context, subject.name), subject)
