@@ -222,3 +222,40 @@ def test_the_number_of_shards_only_grows(bench: Bench) -> None:
         bench.another_process().registry.listed.divide(subjects)
         head = bench.store.get(Key(Table.META, "subjects", "shards"))
         assert (None if head is None else head.value) == shards
+
+
+DAMAGED = [b"\xc1", b"\x00", b"\xff", b"\x03", b"\xcd\x10\x00", b"\xa1x"]
+"""Records that cannot be decoded, or that name a number of shards that there cannot be."""
+
+
+@pytest.mark.usefixtures("small_shards")
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_damaged_number_of_shards_hides_no_subject_and_a_sweep_replaces_it(bench: Bench, damaged: bytes) -> None:
+    made = [f"a{number:02d}" for number in range(12)]
+    for name in made[:8]:
+        bench.deployment.subjects.put(name)
+    bench.deployment.sweeper.sweep()
+    head = Key(Table.META, "subjects", "shards")
+    before = bench.store.get(head)
+    assert before is not None
+    assert before.value == b"\x02"
+    bench.store.put(head, Record(damaged, b"x" * 16), expect=before.token)
+    bench.deployment = bench.another_process()
+    for name in made[8:]:
+        bench.deployment.subjects.put(name)
+    assert names(bench) == made
+    bench.deployment.subjects.delete("a01")
+    assert bench.deployment.sweeper.sweep().subjects == 11
+    after = bench.store.get(head)
+    assert after is not None
+    assert after.value == b"\x40"
+    bench.deployment = bench.another_process()
+    assert living(bench) == [name for name in made if name != "a01"]
+
+
+def test_a_number_of_shards_that_was_raised_counts_at_once(bench: Bench) -> None:
+    listed = bench.deployment.registry.listed
+    assert list(listed.entries(consistent=False)) == []
+    listed.divide(20_000)
+    listed.add(bench.store, "orders")
+    assert bench.store.get(entry("orders", crc32(b"orders") % 4)) is not None

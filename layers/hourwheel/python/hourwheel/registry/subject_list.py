@@ -18,7 +18,8 @@ subject that was created again:
 
 The number of shards is a power of two and only grows. The shard of a name is its checksum modulo the number that the
 creating process knew, which may be an older one. So a reader merges all shards, and an entry may be in the shard of any
-earlier number. A deployment with few subjects has one shard, which costs as little as an unsharded list.
+earlier number. A deployment with few subjects has one shard, which costs as little as an unsharded list. A number that
+cannot be decoded counts as the largest one, until a sweep replaces it by that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,8 +31,8 @@ from zlib import crc32
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import UNDECODABLE
-from hourwheel.logs.cas import CasRecord, Versioned, token_of
+from hourwheel.errors import UNDECODABLE, Corrupt
+from hourwheel.logs.cas import CasRecord
 from hourwheel.ports.storage import Key, Record, Store, Table, transactional
 from hourwheel.times import within
 
@@ -39,6 +40,7 @@ _MOST_NAMES = 5_000
 """More shards are used from this many names a shard on, which a sweep reads with some 50 units."""
 
 _MOST_SHARDS = 64
+_NUMBERS = [1 << power for power in range(_MOST_SHARDS.bit_length())]
 
 _KNOWN_MS = 600_000
 """A process uses the number of shards that it knows for this long, where it may miss new subjects."""
@@ -68,6 +70,8 @@ class SubjectList:
     context: Context
     _shards: int = 1
     _read_ms: int = _NEVER
+    _damaged: bool = False
+    """The stored number could not be decoded when it was read last."""
 
     def add(self, store: Store, name: str) -> None:
         """Stores the entry of a subject that is about to be created, with a new token. One write for a name that was
@@ -108,17 +112,21 @@ class SubjectList:
                 yield entry
 
     def divide(self, subjects: int) -> None:
-        """Raises the number of shards if this many subjects need more. Reads nothing if the known number suffices."""
+        """Raises the number of shards if this many subjects need more, and replaces a damaged one. Reads nothing if the
+        known number suffices."""
         shards = 1
         while shards * _MOST_NAMES < subjects and shards < _MOST_SHARDS:
             shards *= 2
         # Where a partition has no limit of its own, each further shard would only be one more to read.
-        if transactional(self.context.store) or shards <= self._shards:
+        if transactional(self.context.store) or (shards <= self._shards and not self._damaged):
             return
-        record = self._head(self.context.store)
-        current = record.load()
-        if shards > _shards_of(current):
-            record.swap(token_of(current), shards)  # refused: another sweeper has raised the number
+        head = self._read(self.context.store, consistent=True)
+        needed = max(shards, self._shards)
+        if self._damaged or needed > self._shards:
+            token = None if head is None else head.token
+            if self._head(self.context.store).swap(token, needed).stored:
+                self._shards, self._damaged = needed, False
+            # Refused: another sweeper has raised the number, which this process reads after a while.
 
     def _renew(self, store: Store, key: Key, expect: bytes | None) -> None:
         record = Record(_encoder.encode(0), self.context.ids.token())
@@ -132,17 +140,22 @@ class SubjectList:
 
     def _known(self, store: Store) -> int:
         """Returns the number of shards that was read some minutes ago at most."""
-        now_ms = self.context.clock.now_ms()
-        if not (transactional(self.context.store) or within(self._read_ms, now_ms, _KNOWN_MS)):
-            self._shards = _shards_of(self._head(store).load(consistent=False))
-            self._read_ms = now_ms
+        if not (transactional(self.context.store) or within(self._read_ms, self.context.clock.now_ms(), _KNOWN_MS)):
+            self._read(store, consistent=False)
         return self._shards
 
     def _current(self, store: Store) -> int:
         if not transactional(self.context.store):
-            self._shards = _shards_of(self._head(store).load())
-            self._read_ms = self.context.clock.now_ms()
+            self._read(store, consistent=True)
         return self._shards
+
+    def _read(self, store: Store, *, consistent: bool) -> Record | None:
+        """Reads the number of shards. Returns its record."""
+        now_ms, head = self.context.clock.now_ms(), self._head(store)
+        record = store.get(head.key, consistent=consistent)
+        shards = _shards_of(head, record)
+        self._shards, self._damaged, self._read_ms = shards or _MOST_SHARDS, not shards, now_ms
+        return record
 
     def _head(self, store: Store) -> CasRecord[int]:
         return CasRecord(store, self.context.ids, Key(Table.META, "subjects", "shards"), int)
@@ -175,8 +188,14 @@ def _tokens(store: Store, keys: Iterable[Key]) -> dict[Key, bytes]:
     return {key: record.token for key, record in records if record is not None}
 
 
-def _shards_of(head: Versioned[int] | None) -> int:
-    return 1 if head is None else head.value
+def _shards_of(head: CasRecord[int], record: Record | None) -> int:
+    """Returns the number of shards in this record; 0 if it is damaged."""
+    try:
+        current = head.opened(record)
+    except Corrupt:
+        return 0
+    shards = 1 if current is None else current.value
+    return shards if shards in _NUMBERS else 0
 
 
 def _erased(record: Record) -> int:
