@@ -80,8 +80,8 @@ class ShareMemory:
 
 
 def needed_shares(share: Share, busy: int, unknown: int, *, is_cut_off: bool, most: int) -> int:
-    """Returns how many shares are wanted, where the round of this one so far had ``busy`` subjects, and ``unknown`` at
-    which a process looked for the first time: a power of two, at most ``most``. A sweep that was cut off by its time
+    """Returns how many shares are wanted: a power of two, at most ``most``. The round of this one so far had ``busy``
+    subjects, and ``unknown`` ones at which a process looked for the first time. A sweep that was cut off by its time
     wants four times the shares at least, unless first looks took the time, which more processes would only repeat. The
     number falls by half once a share has a quarter of the subjects that it may have, so that it does not swing."""
     needed = 1 << max(0, -(-busy * share.of // _BUSY) - 1).bit_length()
