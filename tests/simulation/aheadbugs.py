@@ -1,6 +1,6 @@
 """Plants bugs of messages that are claimed ahead: the real code with one clause left out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,6 +12,7 @@ from hourwheel.logs.cas import CasRecord, CasResult
 from hourwheel.pull_log import pull_log
 from hourwheel.pull_log.claiming import ahead
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
+from hourwheel.pull_log.claiming.others import Others
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.records import OPEN, PullRow
 from hourwheel.settling.settle import Settler
@@ -90,4 +91,14 @@ def the_kept_messages_are_released_and_go_on_to_be_kept() -> Iterator[None]:
 
     real = Settler._settled_row
     with patch.object(Settler, "_settled_row", settled_row):
+        yield
+
+
+@planted(sharpen=_crowded)
+def the_own_rows_of_a_consumer_count_as_rows_of_others() -> Iterator[None]:
+    def joined(self: Others, rows: Iterable[PullRow], consumer: str) -> Others:
+        return real(self, rows, f"not {consumer}")
+
+    real = Others.joined
+    with patch.object(Others, "joined", joined):
         yield

@@ -91,11 +91,12 @@ class Consumer(Actor):
         plan = self.world.plan
         subject, group = plan.subjects[0], plan.groups[crc32(self.process.name.encode()) % len(plan.groups)]
         mine = [held for held in self.held if (held.subject, held.group) == (subject, group)]
-        for held in mine[:-1]:
+        left = 2 if self._prefetches else 1
+        for held in mine[:-left]:
             self.settle(held, self._acknowledged(held))
         if self.spent and self.rng.random() < 0.15:
             self._settle(self.rng.choice(self.spent))
-        old = mine[-1] if mine else None
+        old = mine[-left] if len(mine) >= left else None
         chosen = None
         if old is not None:
             chosen = self._choose(old) if self.rng.random() < 0.1 else self._acknowledged(old)
@@ -108,6 +109,12 @@ class Consumer(Actor):
         self.pull(subject, group, request, old)
         # Messages wait when the handler is done: otherwise there is nothing to claim.
         self.nap(self.rng.choice((0, 10, 50, 100) if plan.crowd else (0, 50, 100, 300, 800)))
+
+    @property
+    def _prefetches(self) -> bool:
+        """Whether the actor pulls while it handles the messages of its last pull: one of three in a crowd does."""
+        plan = self.world.plan
+        return bool(plan.crowd) and crc32(f"{plan.seed} {self.process.name}".encode()) % 3 == 0
 
     def _acknowledged(self, held: Leased) -> Settlement:
         chosen = Settlement(receipt=held.receipt)

@@ -37,6 +37,23 @@ def check_goes_on(history: "PullHistory", verb: Verb, row: int, fact: "PullFact"
     verb.claims.append((history.partition, row))
 
 
+def check_keeps(history: "PullHistory", verb: Verb, row: int, value: PullRow) -> None:
+    """Checks that a new row keeps messages only for a consumer that has no other open row since the one that it
+    settles, and that meets others: the messages of a consumer that is alone come in order."""
+    if not value.kept:
+        return
+    partition, settled = verb.details.get("row") or ("", row)
+    where = f"{history.partition}: pull row {row}"
+    if partition != history.partition:
+        raise Violation("3", f"{where} keeps messages, and its pull settles none of this log")
+    since = [(number, history.pulls[number].value) for number in range(settled + 1, row) if number in history.pulls]
+    own = [number for number, other in since if other.consumer == value.consumer and other.state == OPEN]
+    if own:
+        raise Violation("3", f"{where} keeps messages for {value.consumer}, which holds rows {own}")
+    if not any(other.consumer not in ("", value.consumer) for _, other in since):
+        raise Violation("3", f"{where} keeps messages for {value.consumer}, which is alone")
+
+
 def check_ahead(where: str, before: PullRow, value: PullRow, kept: frozenset[int]) -> None:
     """Checks that a row which has the claim that it had before keeps no messages but those that it ``kept``."""
     if value.ahead != before.ahead or not value.kept <= kept:

@@ -10,7 +10,7 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.pull_log.records import CLOSED, EXPIRED, OPEN, PASSED, SOUGHT, UNREADABLE, Checkpoint, Position, PullRow
 from tests.simulation import filters
 from tests.simulation.facts import LogName, Promiser, RowFact
-from tests.simulation.kept import acks_all, check_ahead, check_goes_on, check_released, renumbered
+from tests.simulation.kept import acks_all, check_ahead, check_goes_on, check_keeps, check_released, renumbered
 from tests.simulation.world import Verb, Violation
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class PullHistory:
             self.audit.rules.check_claim(f"{self.partition}: pull row {row}", verb, value)
             if not gone:
                 self._check_claim(row, value, covered)
+                check_keeps(self, verb, row, value)
             self.pulls[row] = PullFact(value, covered, self.audit.world.calls)
             if value.outcome != PASSED:
                 self.audit.rules.check_paused(

@@ -1,15 +1,18 @@
 """Messages that are claimed ahead: consumers that share a log race once for many pulls."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
 from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
+from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ports.storage import Table
+from hourwheel.pull_log.claiming.others import Others
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
-from hourwheel.pull_log.records import AHEAD_KEPT_MS, CLOSED, OPEN, PullRow
+from hourwheel.pull_log.records import AHEAD_KEPT_MS, CLOSED, OPEN, SETTLED, SOUGHT, Position, PullRow
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.pull_log.claiming.test_growth import Consumer, pull_writes
 
@@ -30,11 +33,18 @@ def keeping_row(bench: Bench) -> tuple[int, PullRow]:
     return row_no, row
 
 
+def serial(bench: Bench, messages: int, name: str = "c1") -> Consumer:
+    """Returns a consumer that holds one message, before these."""
+    for body in ("first", *(f"m{number}" for number in range(messages))):
+        bench.send(body)
+    consumer = Consumer(bench, name)
+    assert consumer.pull() == ["first"]
+    return consumer
+
+
 def met(bench: Bench, messages: int = 20, others: int = 1) -> Consumer:
     """Returns a consumer whose second claim comes behind those of others, so that its row keeps messages."""
-    for number in range(messages):
-        bench.send(f"m{number}")
-    consumer = Consumer(bench)
+    consumer = serial(bench, messages)
     consumer.pull()
     for other in range(others):
         Consumer(bench, f"o{other}").pull()
@@ -75,9 +85,7 @@ def test_a_consumer_keeps_its_share_of_the_messages_that_wait(
 
 
 def test_a_slow_consumer_keeps_nothing(bench: Bench) -> None:
-    for number in range(20):
-        bench.send(f"m{number}")
-    consumer = Consumer(bench)
+    consumer = serial(bench, 20)
     consumer.pull()
     Consumer(bench, "c2").pull()
     bench.clock.pass_time(2.5)
@@ -91,9 +99,8 @@ def test_a_consumer_that_was_alone_keeps_nothing(bench: Bench) -> None:
 
 
 def test_a_consumer_keeps_nothing_while_retries_wait(bench: Bench) -> None:
-    for number in range(20):
-        bench.send(f"m{number}")
-    failing, consumer, other = Consumer(bench, "c0"), Consumer(bench), Consumer(bench, "c2")
+    consumer = serial(bench, 20)
+    failing, other = Consumer(bench, "c0"), Consumer(bench, "c2")
     failing.pull()
     consumer.pull()
     other.pull()
@@ -172,3 +179,79 @@ def test_kept_messages_are_one_read_behind_their_claim(bench: Bench) -> None:
     consumer.pull()
     reads = [call for call in bench.store.calls if call not in bench.store.writes and call[1] != Table.META]
     assert [name for name, _ in reads] == ["counters", "scan"]
+
+
+@dataclass
+class Prefetcher:
+    """Pulls the next message while it handles one, as the consumers of the package do: its pull acknowledges the one
+    before."""
+
+    bench: Bench
+    name: str = "c1"
+    held: list[str] = field(default_factory=list)
+    handled: list[str | None] = field(default_factory=list)
+
+    def pull(self) -> None:
+        done = [self.held.pop(0)] if len(self.held) > 1 else []
+        settle = [Settlement(receipt=receipt) for receipt in done]
+        request = PullRequest(consumer=self.name, max_messages=1, lease_seconds=30, settle=settle)
+        for pull in self.bench.deployment.pull("orders", "billing", request).pulls:
+            self.held.append(pull.receipt)
+            self.handled += [message.body for message in pull.messages]
+        self.bench.clock.pass_time(0.05)
+
+
+def test_a_consumer_that_prefetches_and_is_alone_gets_the_messages_in_order(bench: Bench) -> None:
+    for number in range(60):
+        bench.send(f"m{number}")
+    consumer = Prefetcher(bench)
+    for _ in range(60):
+        consumer.pull()
+    assert consumer.handled == bodies(range(60))
+    assert bench.deployment.groups.lag("orders", "billing").retrying == 0
+
+
+def test_a_consumer_that_prefetches_keeps_nothing_beside_others_that_come_and_go(bench: Bench) -> None:
+    for number in range(120):
+        bench.send(f"m{number}")
+    consumer = Prefetcher(bench)
+    others = [Consumer(bench, "c2"), Consumer(bench, "c3")]
+    for step in range(40):
+        consumer.pull()
+        for other in others[: step // 3 % 3]:
+            other.pull()
+        kept = [current.value.kept for _, current in log_of(bench).rows(0, 200) if current.value.consumer == "c1"]
+        assert not any(kept)
+    numbers = [int(str(body)[1:]) for body in consumer.handled]
+    assert numbers == sorted(numbers)
+
+
+def test_a_consumer_that_stops_to_prefetch_for_one_pull_keeps_nothing(bench: Bench) -> None:
+    for number in range(40):
+        bench.send(f"m{number}")
+    consumer, other = Prefetcher(bench), Consumer(bench, "c2")
+    for _ in range(4):
+        consumer.pull()
+        other.pull()
+    # It has handled all that it held before its next pull, as where the queue was empty for a moment.
+    settled, last = consumer.held
+    bench.deployment.settle("orders", "billing", [Settlement(receipt=settled)])
+    again = PullRequest(consumer="c1", max_messages=1, lease_seconds=30, settle=[Settlement(receipt=last)])
+    assert len(bench.deployment.pull("orders", "billing", again).pulls) == 1
+    assert not any(current.value.kept for _, current in log_of(bench).rows(0, 100) if current.value.consumer == "c1")
+
+
+def test_a_lost_race_against_the_own_consumer_meets_nobody() -> None:
+    row = PullRow(
+        consumer="c1",
+        first=Position(0),
+        counts=(1,),
+        end=Position(1),
+        end_seq=1,
+        claim=b"",
+        claimed_ms=0,
+        lease_until_ms=1,
+    )
+    assert Others().joined([row], "c1") == Others(beside=True)
+    assert Others().joined([row], "c2") == Others(frozenset({"c1"}))
+    assert Others().joined([row.closed(SETTLED, 1), row.closed(SOUGHT, 1)], "c1") == Others()

@@ -16,6 +16,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.log_names import pull_log, records_of
 from hourwheel.model.routes import FIRST, Mapping
 from hourwheel.ports.storage import Blobs, Key, Record, Table, items_of
+from hourwheel.pull_log.claiming.others import Others
 from hourwheel.pull_log.claiming.selection import Selection
 from hourwheel.pull_log.ordered_rows import OrderedRow
 from hourwheel.pull_log.records import SETTLED_KEPT_MS, Checkpoint, Position, PullRow, Tail
@@ -23,18 +24,22 @@ from hourwheel.pull_log.records import SETTLED_KEPT_MS, Checkpoint, Position, Pu
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
 _NEAR = 20  # pull rows have about 150 bytes: a read of this many costs no more than one of two rows
+_SINCE = 128  # 64 consumers that claim ahead put as many rows between two of one of them, or a few more
 _ALL = "\U0010ffff"  # sorts behind every row number
 
 
 class LogTail(NamedTuple):
-    """Where the next claim goes, and the row before it, if that row still grows: its end must be final first."""
+    """Where the next claim goes, and the row before it, if that row still grows: its end must be final first.
+    ``others``: who has claimed rows since the consumer that asks has claimed the row that it settled; None if that was
+    not read."""
 
     tail: Tail
     before: Versioned[PullRow] | None
+    others: Others | None = None
 
     @classmethod
-    def behind(cls, row_no: int, current: Versioned[PullRow]) -> "LogTail":
-        return cls(behind(row_no, current.value), None if current.value.is_final else current)
+    def behind(cls, row_no: int, current: Versioned[PullRow], others: Others | None = None) -> "LogTail":
+        return cls(behind(row_no, current.value), None if current.value.is_final else current, others)
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,18 @@ class LogRows:
             if checkpoint is None or row_no >= checkpoint.value.row_no:
                 return LogTail.behind(row_no, current)
         return LogTail(self.beginning(checkpoint), None)
+
+    def end_since(self, row_no: int, consumer: str) -> LogTail:
+        """Returns the end of the log, and the other consumers that have claimed since this consumer claimed the row
+        ``row_no``, which was settled just now. Most often one read."""
+        last, others, start = None, Others(), row_no
+        while page := self.rows(start, _SINCE):
+            last = page[-1]
+            others = others.joined((current.value for no, current in page if no > row_no), consumer)
+            start = last[0] + 1
+            if len(page) < _SINCE:
+                break
+        return self.end() if last is None else LogTail.behind(*last, others)
 
     def beginning(self, checkpoint: Versioned[Checkpoint] | None = None) -> Tail:
         """Returns the lowest row that may be unsettled: the checkpoint, or where the group began. Raises

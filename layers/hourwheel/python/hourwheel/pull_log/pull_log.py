@@ -16,10 +16,11 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.logs.cas import CasResult, Versioned
 from hourwheel.model.lag import Lag
 from hourwheel.ports.storage import transactional
-from hourwheel.pull_log.claiming.ahead import first_kept, keep_ahead, kept_range, rows_ahead
+from hourwheel.pull_log.claiming.ahead import first_kept, is_steady, keep_ahead, kept_range, rows_ahead
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
 from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledClaim
 from hourwheel.pull_log.claiming.growth import grown, growth_of, may_grow, taken_on
+from hourwheel.pull_log.claiming.others import Others
 from hourwheel.pull_log.log_rows import LogRows, LogTail, behind, first_page
 from hourwheel.pull_log.parked_counts import ParkedLag
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
@@ -109,54 +110,69 @@ class PullLog(LogRows):
         assert not self.group.ordered, "not opened by PullLogs: this log has another kind"
         # A request that is bound to one row was counted against limits up to that row: a claim behind it, or behind a
         # row that has grown since, might exceed them.
-        end = self.end()
+        end = self._end_for(request)
         if request.only_row is not None and end.tail.row_no != request.only_row:
             return ClaimResult(None, limited=True)
         for race in range(min(_RACES, request.races) if request.only_row is None else 1):
             if race >= _RACES_AT_ONCE:
-                end = self._end_after_pause(race - _RACES_AT_ONCE)
-            result, end = self._claim_at(end, request, lost=race)
+                end = self._end_after_pause(race - _RACES_AT_ONCE, request)
+            result, end = self._claim_at(end, request)
             if result is not None:
                 return result
         return ClaimResult(None, limited=True)
 
-    def _end_after_pause(self, pauses: int) -> LogTail:
+    def _end_for(self, request: ClaimRequest) -> LogTail:
+        """Returns the end of the log, and whom the consumer meets there, if its claim may depend on that."""
+        before = request.before
+        if before is None or not self.claims_ahead or not is_steady(before):
+            return self.end()
+        return self.end_since(before.row_no, request.consumer)
+
+    def _end_after_pause(self, pauses: int, request: ClaimRequest) -> LogTail:
         """Returns the end of the log after a random pause that is longer after each lost race: many consumers that try
         all the time let each other lose."""
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**pauses)
         self.context.clock.sleep(longest * (1.0 - self.context.ids.jitter()))
-        return self.end()
+        return self._end_for(request)
 
-    def _claim_at(self, end: LogTail, request: ClaimRequest, *, lost: int) -> tuple[ClaimResult | None, LogTail]:
-        """Tries to put the next row at this end of the log, after it has ``lost`` races. Returns the result, or None
-        and the later end where another claim came first."""
+    def _claim_at(self, end: LogTail, request: ClaimRequest) -> tuple[ClaimResult | None, LogTail]:
+        """Tries to put the next row at this end of the log. Returns the result, or None and the later end where another
+        claim came first."""
         tail, now_ms = end.tail, self.context.clock.now_ms()
-        ahead = rows_ahead(request, tail, lost) if self.claims_ahead else 0
+        ahead = 0 if end.others is None else rows_ahead(request, tail, end.others)
         taken = self._range_of(tail, request, now_ms, ahead)
         if not (taken.total or self._passes(taken, now_ms)):
             nothing = Nothing(tail.row_no, taken.end.row_no, self.filtered and taken.empty > 0)
             return self._result(None, taken, request, nothing=nothing), end
         if end.before is not None:
             final = self.end_growth(tail.row_no - 1, end.before)
-            end = self._end_behind(tail.row_no - 1, final.current)
+            end = self._end_behind(tail.row_no - 1, final.current, end.others, request)
             if not final.stored:
                 return None, end  # the row has grown: its end is another one
-        value = self._row_of(taken, end.tail.row_no, request, now_ms)
+        value = self._row_of(taken, end, request, now_ms)
         outcome = self.record(end.tail.row_no).swap(None, value, token=value.claim, expires_ms=value.garbage_ms)
         if outcome.current is not None and holds_claim(outcome.current.value, value.claim):
             # A row that only passes others says nothing about the next part of the queue: the pull looks again.
             taken.limited = taken.limited or not taken.total
             return self._result(taken.claim(end.tail.row_no, outcome.current), taken, request), end
         self.context.meter.record("ClaimConflicts", 1)
-        return None, self._end_behind(end.tail.row_no, outcome.current)
+        return None, self._end_behind(end.tail.row_no, outcome.current, end.others, request)
 
-    def _end_behind(self, row_no: int, current: Versioned[PullRow] | None) -> LogTail:
-        """Returns the end of the log behind this row; reads it where the row is not known."""
-        return self.end() if current is None else LogTail.behind(row_no, current)
+    def _end_behind(
+        self, row_no: int, current: Versioned[PullRow] | None, others: Others | None, request: ClaimRequest
+    ) -> LogTail:
+        """Returns the end of the log behind this row, which another claim may have put before this one; reads the end
+        where the row is not known."""
+        if current is None:
+            return self._end_for(request)
+        met = None if others is None else others.joined([current.value], request.consumer)
+        return LogTail.behind(row_no, current, met)
 
-    def _row_of(self, taken: ClaimRange, row_no: int, request: ClaimRequest, now_ms: int) -> PullRow:
-        """Returns the row with this number that claims the range; one that is closed at once if the range has no
+    def _row_of(self, taken: ClaimRange, end: LogTail, request: ClaimRequest, now_ms: int) -> PullRow:
+        """Returns the row at this end of the log that claims the range; one that is closed at once if the range has no
         messages."""
+        serial = end.others is not None and not end.others.beside
+        growth = growth_of(end.tail.row_no, request.before, now_ms, len(taken.ahead), serial=serial)
         value = PullRow(
             consumer=request.consumer,
             first=taken.first,
@@ -168,7 +184,7 @@ class PullLog(LogRows):
             claimed_ms=now_ms,
             lease_until_ms=now_ms + request.lease_ms,
             picks=taken.packed_picks if self.filtered else None,
-            growth=growth_of(row_no, request.before, now_ms, len(taken.ahead)) if self.claims_behind else None,
+            growth=growth if self.claims_behind else None,
         )
         return value if taken.total else value.closed(PASSED, now_ms)
 
@@ -264,7 +280,7 @@ class PullLog(LogRows):
         """Makes ``position``, whose message has the sequence ``seq``, the start of the next claim. One write,
         repeated while claims win the race for the row."""
         while True:
-            tail, before = self.end()
+            tail, before, _ = self.end()
             if before is not None and not self.end_growth(tail.row_no - 1, before).stored:
                 continue
             now_ms = self.context.clock.now_ms()

@@ -89,13 +89,15 @@ class Growth(msgspec.Struct, array_like=True, frozen=True):
     their own. ``base``: the number of messages that the row had before it grew last. ``until_ms``: until when it may
     grow further; 0 if its end is final. ``base_seq``: the sequence of the first message behind these, if there is a
     ``base``. ``ahead``: the number of source rows at the end of the row whose messages were claimed ahead, and not
-    handed out by this row."""
+    handed out by this row. ``serial``: whether the consumer held no other open row of the log when it claimed this one,
+    as far as the rows behind its former one told."""
 
     streak: int
     base: int = 0
     until_ms: int = 0
     base_seq: int = 0
     ahead: int = 0
+    serial: bool = False
 
 
 class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -141,6 +143,11 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     def streak(self) -> int:
         """The number of pulls in a row, up to that of this row, that have each acknowledged the row before it."""
         return 0 if self.growth is None else self.growth.streak
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether the consumer held no other open row when it claimed this one, as far as is known."""
+        return self.growth is not None and self.growth.serial
 
     @property
     def base_seq(self) -> int | None:

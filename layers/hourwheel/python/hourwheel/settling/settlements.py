@@ -238,7 +238,8 @@ def _acknowledged(
         if log.partition not in last or last[log.partition].row_no < receipt.row_no:
             # abs: another clock set the time of the claim.
             held_ms = abs(now_ms - receipt.value.claimed_ms)
-            last[log.partition] = SettledRow(receipt.row_no, receipt.value.streak, held_ms)
+            row = receipt.value
+            last[log.partition] = SettledRow(receipt.row_no, row.streak, held_ms, row.is_serial)
     return last
 
 

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING
 
 from hourwheel.logs.rows import Row
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
-from hourwheel.pull_log.claiming.claims import ClaimRequest
+from hourwheel.pull_log.claiming.claims import ClaimRequest, SettledRow
+from hourwheel.pull_log.claiming.others import Others
 from hourwheel.pull_log.records import Position, PullRow, Tail
 
 if TYPE_CHECKING:
@@ -46,18 +47,23 @@ AHEAD_MS = 2_000
 _MOST_ROWS = 64  # each takes a byte or two of the pull row, and of receipts
 
 
-def rows_ahead(request: ClaimRequest, tail: Tail, lost: int) -> int:
-    """Returns how many source rows a claim at this end of the log may keep for further pulls, after it has ``lost``
-    races."""
+def is_steady(before: SettledRow) -> bool:
+    """Returns whether the consumer that has settled its row ``before`` is fast enough for messages to be kept for it.
+    A longer time also leaves too many rows behind that row to look through."""
+    return before.held_ms <= AHEAD_MS
+
+
+def rows_ahead(request: ClaimRequest, tail: Tail, others: Others) -> int:
+    """Returns how many source rows a claim at this end of the log may keep for further pulls, where its consumer meets
+    these others."""
     before = request.before
-    if before is None or request.share.messages is not None:
+    if before is None or not before.serial or request.share.messages is not None:
         return 0
-    others = max(tail.row_no - before.row_no - 1, min(lost, 1))
-    if not others:
-        return 0  # nobody else has claimed since
+    if others.beside or not others.names:
+        return 0  # it prefetches, or nobody else has claimed since
     pulls = min(AHEAD_PULLS, AHEAD_MS // max(1, before.held_ms))
     waiting = request.source_rows - tail.position.row_no - 1
-    return max(0, min(pulls * request.max_messages, _MOST_ROWS, waiting // (others + 1)))
+    return max(0, min(pulls * request.max_messages, _MOST_ROWS, waiting // (len(others.names) + 1)))
 
 
 def keep_ahead(

@@ -48,12 +48,13 @@ class Nothing(NamedTuple):
 
 
 class SettledRow(NamedTuple):
-    """A row that a pull has acknowledged as a whole before it claims. ``streak`` is that of the row, and ``held_ms``
-    the time from its last claim until then."""
+    """A row that a pull has acknowledged as a whole before it claims. ``streak`` is that of the row, ``held_ms``
+    the time from its last claim until then, and ``serial`` whether its consumer held no other row when it claimed it."""
 
     row_no: int
     streak: int
     held_ms: int = 0
+    serial: bool = False
 
 
 class ClaimRequest(NamedTuple):

@@ -48,15 +48,17 @@ _MOST_ROWS = 100  # each takes a byte or two of the pull row, which costs a seco
 _MOST_MESSAGES = 1_000  # as many as one pull may have
 
 
-def growth_of(row_no: int, before: SettledRow | None, now_ms: int, ahead: int = 0) -> Growth | None:
+def growth_of(
+    row_no: int, before: SettledRow | None, now_ms: int, ahead: int = 0, *, serial: bool = False
+) -> Growth | None:
     """Returns the growth of a new row, whose pull has acknowledged the row ``before``. With rows ``ahead`` its end is
-    final."""
+    final. ``serial``: its consumer holds no other row."""
     if ahead:
-        return Growth(0, ahead=ahead)
+        return Growth(0, ahead=ahead, serial=serial)
     if before is None or before.row_no != row_no - 1:
-        return None
+        return Growth(0, serial=True) if serial else None
     streak = min(before.streak + 1, ALONE_PULLS)
-    return Growth(streak, until_ms=now_ms + GROWS_MS if streak == ALONE_PULLS else 0)
+    return Growth(streak, until_ms=now_ms + GROWS_MS if streak == ALONE_PULLS else 0, serial=serial)
 
 
 def may_grow(claimed: PullRow, parsed: ParsedSettlement, consumer: str, now_ms: int) -> bool:
