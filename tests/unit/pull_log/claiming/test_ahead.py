@@ -255,3 +255,11 @@ def test_a_lost_race_against_the_own_consumer_meets_nobody() -> None:
     assert Others().joined([row], "c1") == Others(beside=True)
     assert Others().joined([row], "c2") == Others(frozenset({"c1"}))
     assert Others().joined([row.closed(SETTLED, 1), row.closed(SOUGHT, 1)], "c1") == Others()
+
+
+def test_a_settlement_that_releases_kept_messages_wakes_who_waits(bench: Bench) -> None:
+    consumer = met(bench)
+    assert consumer.held is not None
+    bench.wakeups.announced.clear()
+    consumer.settle(consumer.held.receipt)
+    assert bench.wakeups.announced == [("orders", "billing")]

@@ -38,7 +38,7 @@ from hourwheel.pulling.source_logs import GroupLogs, SourceLogs, Sources
 from hourwheel.reach.outages import raise_fault
 from hourwheel.registry.registry import Registry
 from hourwheel.settling.leases import Leases
-from hourwheel.settling.settlements import OpenedSettlement, Settlements, moves_any
+from hourwheel.settling.settlements import OpenedSettlement, Settlements, keeps_any, moves_any
 
 A = TypeVar("A")
 
@@ -196,7 +196,7 @@ class Puller:
         subject, group = self._settlements.subject_and_group(opened, create=False)
         settled = self._settlements.settle(self.context, subject, group, opened)
         self._settlements.check_reached(settled)
-        if group.settling_frees or moves_any(opened):
+        if group.settling_frees or moves_any(opened) or keeps_any(opened):
             self.context.wakeups.announce(self.subject, self.group)
         return settled
 
@@ -290,7 +290,7 @@ class Puller:
         subject, group, logs, _ = sources
         moved = self._source_logs.with_messages(sources)
         leased = [log for log in logs if log.source.name in moved or self.leases.due(log)]
-        if self._source_logs.end_leases(subject, leased) or moves_any(opened):
+        if self._source_logs.end_leases(subject, leased) or moves_any(opened) or keeps_any(opened):
             # The totals were read before these retries were stored.
             moved[group.retry_log] = logs[0]
         if joins:

@@ -260,6 +260,11 @@ def moves_any(opened: Sequence[OpenedSettlement]) -> bool:
     return any(parsed.moves for _, parsed in opened)
 
 
+def keeps_any(opened: Sequence[OpenedSettlement]) -> bool:
+    """Returns whether a row of these settlements keeps messages, which a settlement without a pull releases."""
+    return any(receipt.value.kept for receipt, _ in opened)
+
+
 def _logs_that_keep(opened: Sequence[OpenedSettlement], subject: Subject, group: Group) -> set[str]:
     """Returns the logs in which rows keep messages for the pull that acknowledges what they have handed out."""
     keeping = [entry for entry in opened if entry.receipt.value.kept]

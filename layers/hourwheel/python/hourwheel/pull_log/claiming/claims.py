@@ -48,8 +48,8 @@ class Nothing(NamedTuple):
 
 
 class SettledRow(NamedTuple):
-    """A row that a pull has acknowledged as a whole before it claims. ``streak`` is that of the row, ``held_ms``
-    the time from its last claim until then, and ``serial`` whether its consumer held no other row when it claimed it."""
+    """A row that a pull has acknowledged as a whole before it claims. ``streak`` and ``serial`` are those of the
+    row, and ``held_ms`` the time from its last claim until then."""
 
     row_no: int
     streak: int
