@@ -229,10 +229,10 @@ def test_a_consumer_that_prefetches_keeps_nothing_beside_others_that_come_and_go
 def test_a_consumer_that_stops_to_prefetch_for_one_pull_keeps_nothing(bench: Bench) -> None:
     for number in range(40):
         bench.send(f"m{number}")
-    consumer, other = Prefetcher(bench), Consumer(bench, "c2")
-    for _ in range(4):
+    consumer = Prefetcher(bench)
+    for step in range(4):
         consumer.pull()
-        other.pull()
+        Consumer(bench, f"o{step}").pull()
     # It has handled all that it held before its next pull, as where the queue was empty for a moment.
     settled, last = consumer.held
     bench.deployment.settle("orders", "billing", [Settlement(receipt=settled)])
