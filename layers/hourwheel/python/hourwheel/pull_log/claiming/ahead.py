@@ -13,10 +13,14 @@ one write instead of two.
    no suspects: nobody has had them.
 5. A row with kept messages is open. So the checkpoint, the archive and lags treat these as leased.
 
-- A claim keeps no more than its share of the rows that wait: the other consumers are as many as the rows that were put
-  since its consumer's former row. It keeps none for a consumer that needs more than ``AHEAD_MS`` for two pulls.
+- A claim keeps no more than its share of the rows that wait. The others are the consumers that have put rows since its
+  consumer's former row (``others.py``). It keeps none for a consumer that needs more than ``AHEAD_MS`` for a pull.
+- A claim keeps nothing for a consumer that has another open row behind its former one, or had one when it claimed that.
+  Such a consumer prefetches, as those of the package do. It would get later messages before the kept ones.
+- So a consumer that is alone, or prefetches, gets messages in the order of their offsets, unless they are retried.
 - A claim keeps nothing while retries wait: each pull that the kept messages answer leaves the retries to others.
-- The rows themselves tell of other consumers, or a lost race does. Nothing is remembered in a process, and a consumer
+- The rows tell of other consumers: a claim reads all from the former row on, which finds the end of the log as well.
+  So does a race that another consumer won. Nothing is remembered in a process, and a consumer
   that is alone claims as before.
 - Rows come from a queue's first log, without order, filter or limits, on a store without transactions.
 
