@@ -275,19 +275,25 @@ DELAYED = (
 
 _FEW_LOST = Bound("lost puts", most=0.05)
 _UNITS = Bound("pull units a message", most=1.2)
+_MORE_UNITS = Bound("pull units a message", most=1.25)
 
 CROWDS = (
     _named_claims(1, holds=(Bound("messages a second", least=14), Bound("lost puts", most=0))),
-    _named_claims(8, holds=(Bound("messages a second", least=115), _FEW_LOST, _UNITS)),
-    _named_claims(32, holds=(Bound("messages a second", least=440), Bound("lost puts", most=0.1), _UNITS)),
+    _named_claims(8, holds=(Bound("messages a second", least=100), _FEW_LOST, _UNITS)),
+    _named_claims(32, holds=(Bound("messages a second", least=380), Bound("lost puts", most=0.1), _UNITS)),
     _named_claims(
         64,
-        holds=(Bound("messages a second", least=890), Bound("lost puts", most=0.1), _UNITS),
+        holds=(Bound("messages a second", least=720), Bound("lost puts", most=0.15), _MORE_UNITS),
+        aims=(Bound("messages a second", least=900), _FEW_LOST, _UNITS),
+    ),
+    _named_claims(8, 8, holds=(Bound("messages a second", least=100), _FEW_LOST, _MORE_UNITS), aims=(_UNITS,)),
+    _named_claims(32, 8, holds=(Bound("messages a second", least=390), _FEW_LOST, _UNITS)),
+    _named_claims(
+        64,
+        8,
+        holds=(Bound("messages a second", least=785), Bound("lost puts", most=0.06), _UNITS),
         aims=(_FEW_LOST,),
     ),
-    _named_claims(8, 8, holds=(Bound("messages a second", least=115), _FEW_LOST, _UNITS)),
-    _named_claims(32, 8, holds=(Bound("messages a second", least=440), _FEW_LOST, _UNITS)),
-    _named_claims(64, 8, holds=(Bound("messages a second", least=890), _FEW_LOST, _UNITS)),
     *map(_named_sweep, (200, 1_200, 10_000)),
     Scenario(
         name="quota",
