@@ -104,7 +104,7 @@ def _winner(case: Case) -> str:
     if case.ends:
         assert won == {"second"} or refused == {"route-changed"}, case.label
         return ""
-    if not any(line[1] == "first" and "subjects" in str(line[3]) for line in trace[:held]):
+    if not any(line[1] == "first" and "subject/" in str(line[3]) for line in trace[:held]):
         assert won == {"first", "second"}, case.label  # one after the other
         return ""
     assert len(won) == 1, case.label
@@ -147,7 +147,7 @@ def _withdrawal(case: Case) -> str:
     if withdrawn[1].before == withdrawn[1].after:
         trace = outcome.world.trace
         held = next(at for at, line in enumerate(trace) if line[1] == "held")
-        seen = any(line[1] == "first" and "subjects" in str(line[3]) for line in trace[:held])
+        seen = any(line[1] == "first" and "subject/" in str(line[3]) for line in trace[:held])
         carried_out = case.second.name == "move the queue to c0"
         assert not (case.first.name == "withdraw the move" and seen and carried_out), case.label
         return "moved" if moved[0] == "answered" else ""
