@@ -14,10 +14,8 @@ class Concern(Struct, frozen=True, kw_only=True):
     time that the group needs for its backlog at the rates of now.
 
     Example:
-        >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
-        >>> settled = api.settle("orders", "billing", [Settlement(receipt=pull.receipt, dead=[0])])
-        >>> [(concern.kind, concern.text) for concern in api.attention().concerns]
-        [('dead', '1 dead letter.')]
+        >>> [concern.command for concern in api.attention().concerns if concern.level == "alarm"]
+        []
     """
 
     kind: str
@@ -35,8 +33,8 @@ class Concern(Struct, frozen=True, kw_only=True):
 
 
 class AttentionPage(Struct, frozen=True, kw_only=True):
-    """What needs an operator, the gravest first: up to the limit of the call, of ``total`` in all. ``complete`` is
-    False while the server has not read every subject yet. The oldest numbers were read at ``oldest_read_at``.
+    """Lists what needs an operator, the gravest first: up to the limit of the call, of ``total`` in all. ``complete``
+    is False while the server has not read every subject yet. The oldest numbers were read at ``oldest_read_at``.
 
     Example:
         >>> api.attention().complete
