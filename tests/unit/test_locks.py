@@ -26,6 +26,7 @@ OF_SERVERS = {
     "push/lease.py",
     "settling/leases.py",
     "settling/lease_watch.py",
+    "sweep/retention.py",
     "aws/cells.py",
     "adapters/aws/clients.py",
     "adapters/sqlite/writer.py",
