@@ -408,7 +408,7 @@ def operate(system: System) -> None:
     assert [each["in_flight"] for each in system.ok("GET", f"{subject}/overview")["groups"]] == [1]
     assert [each["consumer"] for each in system.ok("GET", f"{group}/leases")["leases"]] == ["gone"]
     assert system.call("GET", "/v1/overview?sort=dead", None)[0] == 400
-    attention = system.ok("GET", "/v1/attention?limit=1000")
+    attention = system.ok("GET", "/v1/attention?limit=100")
     assert len(attention["concerns"]) == attention["total"]
     _look_at_the_lake(system)
     assert [each["consumer"] for each in system.ok("GET", f"{group}/consumers")["consumers"]] == ["gone"]
