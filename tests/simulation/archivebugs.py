@@ -12,7 +12,7 @@ from hourwheel.delay import maintenance
 from hourwheel.model.groups import Group
 from hourwheel.model.subjects import Subject
 from hourwheel.registry.registry import Registry
-from hourwheel.retention import watermarks
+from hourwheel.retention import archive_progress, watermarks
 from hourwheel.retention.manifests import Manifest, manifest_key, stored
 from hourwheel.settling import leases
 from hourwheel.sweep import looks, retention
@@ -72,8 +72,9 @@ def watermarks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
             watermarks.head_record(context).load()
             or watermarks.head_record(context).swap(None, watermarks.ArchiveHead()).current
         )
-        while stored(archive, current.value.number) is not None:
-            value = watermarks.ArchiveHead(number=current.value.number + 1)
+        while (raw := stored(archive, current.value.number)) is not None:
+            manifest = archive_progress._following(context, current.value, raw)
+            value = archive_progress.committed(current.value, manifest, raw.digest)
             current = watermarks.head_record(context).swap(current.token, value).current
         return current
 
