@@ -134,7 +134,10 @@ def build_dependencies(folder: Path, python: Interpreter) -> None:
 
 
 def build_library(folder: Path, python: Interpreter) -> None:
-    copy(SOURCE, folder / "python/hourwheel", lambda path: path not in LEFT_OUT)
+    library = folder / "python/hourwheel"
+    copy(SOURCE, library, lambda path: path not in LEFT_OUT)
+    document = library / "api/openapi.json"
+    document.write_text(compact(json.loads(document.read_text("utf-8"))), "utf-8")
     finish(folder, python)
 
 
@@ -171,9 +174,11 @@ def trim_models(data: Path) -> None:
                     name: service for name, service in partition["services"].items() if name in SERVICES
                 }
         path.unlink()
-        (path.with_suffix("") if packed else path).write_text(
-            json.dumps(undocumented(content), separators=(",", ":"), ensure_ascii=False), "utf-8"
-        )
+        (path.with_suffix("") if packed else path).write_text(compact(undocumented(content)), "utf-8")
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def undocumented(value: Any) -> Any:

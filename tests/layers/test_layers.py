@@ -13,7 +13,7 @@ from layers import build
 LAYERS = build.ROOT / "build/layers"
 DEPENDENCIES, LIBRARY = LAYERS / "dependencies", LAYERS / "hourwheel"
 
-CEILING_MB = 23
+CEILING_MB = 22
 
 # The first bytes of a byte code file of each runtime.
 MAGIC = {"3.11": 3495, "3.12": 3531, "3.13": 3571, "3.14": 3627}
