@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import msgspec
 
-from hourwheel.logs.cas import CasRecord, CasResult
 from hourwheel.pull_log import pull_log
 from hourwheel.pull_log.claiming import ahead
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
@@ -19,6 +18,7 @@ from hourwheel.settling.settle import Settler
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.crowds import with_crowd
 from tests.simulation.faults import Faults
+from tests.simulation.growthbugs import uncompared
 from tests.simulation.plan import Plan
 
 AHEAD: list[Bug] = []
@@ -62,14 +62,7 @@ def the_next_row_begins_at_the_messages_that_are_kept() -> Iterator[None]:
 
 @planted(sharpen=_crowded)
 def kept_messages_are_taken_without_a_look_at_the_token() -> Iterator[None]:
-    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
-        if expect is not None and isinstance(value, PullRow) and value.base and rest.get("token") == value.claim:
-            current = self.store.get(self.key)
-            expect = None if current is None else current.token
-        return real(self, expect, value, **rest)
-
-    real = CasRecord.swap
-    with patch.object(CasRecord, "swap", swap):
+    with uncompared(lambda row: row.base):
         yield
 
 
