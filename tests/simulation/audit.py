@@ -461,7 +461,7 @@ class StoreAudit:
         elif group.broadcast:
             self.members.changed(group)
         if position not in self.groups and group.start == "latest":
-            self._begins_at_the_end(verb, group)
+            self.rules.check_begins_at_the_end(verb, group)
         self.groups[position] = group
         had = self.filters.setdefault(position, [])
         if had[-1:] != [group.filter]:
@@ -484,17 +484,6 @@ class StoreAudit:
             self.paused_ms.setdefault(position, self.world.now_ms)
         else:
             self.paused_ms.pop(position, None)
-
-    def _begins_at_the_end(self, verb: Verb, group: Group) -> None:
-        subject = self.subjects[group.subject]
-        for queue in range(subject.queues):
-            origin = group.origins[queue] if queue < len(group.origins) else 0
-            # A part of a later epoch was not there when the group was made.
-            last = [log for mapping, log in subject.parts(queue) if mapping.epoch <= group.origin_epoch][-1:]
-            facts = self.rows(last[0]) if last else {}
-            earlier = [number for number, fact in sorted(facts.items()) if number >= origin and fact.at < verb.at]
-            if earlier:
-                raise Violation("4", f"a group that starts at the latest message begins before rows {earlier[:3]}")
 
     def spent(self, log: str, row: int) -> bool:
         """Returns whether a row that has not expired is no longer needed: deleted, or all its dead letters are

@@ -255,3 +255,15 @@ class Rules:
         if "retention" in self.plan.moves:
             return 0
         return 1_000 * (self.plan.retention_seconds if self._drawn(name) else DEFAULT_RETENTION_SECONDS)
+
+    def check_begins_at_the_end(self, verb: Verb, group: Group) -> None:
+        """Checks that a new group that starts at the latest message begins behind all earlier ones."""
+        subject = self.audit.subjects[group.subject]
+        for queue in range(subject.queues):
+            origin = group.origins[queue] if queue < len(group.origins) else 0
+            # A part of a later epoch was not there when the group was made.
+            last = [log for mapping, log in subject.parts(queue) if mapping.epoch <= group.origin_epoch][-1:]
+            facts = self.audit.rows(last[0]) if last else {}
+            earlier = [number for number, fact in sorted(facts.items()) if number >= origin and fact.at < verb.at]
+            if earlier:
+                raise Violation("4", f"a group that starts at the latest message begins before rows {earlier[:3]}")
