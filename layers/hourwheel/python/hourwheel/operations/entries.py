@@ -1,4 +1,4 @@
-"""Keeps what was read of a subject, and tells from it what needs an operator by now."""
+"""Keeps what was read of a subject, and tells what needs an operator now."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

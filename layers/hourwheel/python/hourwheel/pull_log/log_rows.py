@@ -30,8 +30,7 @@ _ALL = "\U0010ffff"  # sorts behind every row number
 
 class LogTail(NamedTuple):
     """Where the next claim goes, and the row before it, if that row still grows: its end must be final first.
-    ``others``: who has claimed rows since the consumer that asks has claimed the row that it settled; None if that was
-    not read."""
+    ``others``: the consumers that have put rows behind the one that the caller settled; None if these were not read."""
 
     tail: Tail
     before: Versioned[PullRow] | None

@@ -45,7 +45,7 @@ AHEAD_PULLS = 31
 """With 32 pulls to a row, 64 consumers that each handle a message in 50 ms put 30 rows a second, and lose few races."""
 
 AHEAD_MS = 2_000
-"""A consumer takes what was claimed ahead for it in about this time, or less is claimed ahead."""
+"""A claim covers about as much ahead as its consumer handles in this time."""
 
 
 _MOST_ROWS = 64  # each takes a byte or two of the pull row, and of receipts
