@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as changed
+from random import Random
 from unittest.mock import patch
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from hourwheel.model.wakeup_names import queue_name
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
 from hourwheel.sweep import looks
-from tests.simulation.dozing import DozePlan
+from tests.simulation.dozeplans import DozePlan, with_crowd
 from tests.simulation.faults import Faults
 from tests.simulation.wakeups import SimulatedQueues
 
@@ -76,6 +77,13 @@ def together(doze: DozePlan) -> DozePlan:
     """Changes a plan: messages follow one another within the time in which a process sends one wake-up."""
     plan = changed(doze.plan, faults=Faults(), groups=("a",), latency_ms=2, broadcast_seconds=0)
     return changed(doze, plan=plan, bursts=0.5, rest_seconds=(5.0, 30.0), producers=1, stops=0.0, messages=15)
+
+
+def crowded(doze: DozePlan) -> DozePlan:
+    """Changes a plan: consumers that take one message after the other stop with messages that are kept for them."""
+    crowd = with_crowd(doze, Random(doze.plan.seed))
+    plan = changed(crowd.plan, faults=Faults(), groups=("a",))
+    return changed(crowd, plan=plan, sleepers=3, stops=0.04, messages=100, bursts=0.97, rest_seconds=(20.0, 60.0))
 
 
 def stopping(doze: DozePlan) -> bool:
@@ -152,4 +160,10 @@ def only_the_first_group_of_a_subject_is_woken() -> Iterator[None]:
 
     real = dozing.due_wakeups
     with patch.object(dozing, "due_wakeups", due):
+        yield
+
+
+@planted(faultless, crowded)
+def a_consumer_waits_at_its_queue_beside_messages_that_are_kept() -> Iterator[None]:
+    with patch.object(Dozes, "_keeps", lambda self, state: False):
         yield

@@ -5,7 +5,8 @@ from itertools import count, islice
 import pytest
 
 from tests.simulation.dozebugs import DOZING, DozeBug
-from tests.simulation.dozing import drawn, run_doze
+from tests.simulation.dozeplans import drawn
+from tests.simulation.dozing import run_doze
 from tests.simulation.world import Violation
 
 CHUNK = 20

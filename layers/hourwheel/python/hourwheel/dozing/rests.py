@@ -30,6 +30,7 @@ from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
 from hourwheel.registry.broadcast import with_settings
 from hourwheel.registry.registry import Registry
+from hourwheel.settling.leases import Leases
 
 AWAKE_SECONDS = 2.0
 """A consumer that had a message within this time waits in its pulls, as busy consumers do. A longer time would cost
@@ -57,6 +58,10 @@ cost $0.02 a month."""
 
 _EXPIRING_SECONDS = 1.0
 """The time between two pulls while older copies of the list expire: a message that comes then is this late at most."""
+
+_KEPT_SECONDS = 1.0
+"""The time between two pulls while messages are kept for another consumer: if that one stops, the messages are late by
+this at most."""
 
 _SHORTEST_WAIT_SECONDS = 2.0
 """If a parked message is due sooner than this, the consumer does not wait at the queue: SQS waits for whole seconds."""
@@ -159,6 +164,7 @@ def rests_of(
     context: Context,
     registry: Registry,
     opener: PullLogs,
+    leases: Leases,
     ends: SourceEnds,
     passed_on: LastWakeups,
     request: PullRequest,
@@ -169,7 +175,7 @@ def rests_of(
     queues = context.wakeup_queues
     if queues is None or request.idle_seconds is None:
         return WaitsInPulls(context, request)
-    return Dozes(context, queues, registry, opener, ends, passed_on, request, request.idle_seconds, began_ms)
+    return Dozes(context, queues, registry, opener, leases, ends, passed_on, request, request.idle_seconds, began_ms)
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,7 @@ class Dozes:
     queues: WakeupQueues
     registry: Registry
     opener: PullLogs
+    leases: Leases
     ends: SourceEnds
     passed_on: LastWakeups
     request: PullRequest
@@ -230,9 +237,11 @@ class Dozes:
         if not _rests(state) or idle_seconds < self._awake_seconds(state):
             return Rest()
         otherwise = Rest(min(_LONGEST_SECONDS, idle_seconds / _IDLE_SHARE))
-        if self.request.wakeup is None:
-            return otherwise
         try:
+            if self._keeps(state):
+                return Rest(min(_KEPT_SECONDS, otherwise.seconds))
+            if self.request.wakeup is None:
+                return otherwise
             return self._doze(state, now_ms) or otherwise
         except (Unavailable, Broken) as error:
             self._missed(state.group, error)
@@ -248,6 +257,12 @@ class Dozes:
         now_ms = self.context.clock.now_ms()
         stands = entry is not None and entry.counts(now_ms - RENEW_MS, now_ms - self._expiring_ms)
         return _DOZING_AWAKE_SECONDS if stands and self.request.wakeup is not None else AWAKE_SECONDS
+
+    def _keeps(self, state: LookState) -> bool:
+        """Returns whether messages may be kept for another consumer of the group. If that consumer stops, nobody sends
+        a wake-up for them."""
+        logs = self.opener.of(self.context, state.subject, state.group)
+        return any(self.leases.keeps(log) for log in logs)
 
     def _doze(self, state: LookState, now_ms: int) -> Rest | None:
         """Takes the next step towards waiting at the queue. Returns None if the group cannot doze."""

@@ -141,7 +141,7 @@ class Puller:
         seen = self.context.wakeups.announcements(self.subject)
         first = self._look(request, opened, answer, pushing)
         rests = rests_of(
-            self.context, self.registry, self.opener, self.ends, self.passed_on, request, began_ms=began_ms
+            self.context, self.registry, self.opener, self.leases, self.ends, self.passed_on, request, began_ms=began_ms
         )
         until_ms = began_ms + int(rests.wait_seconds(first.state) * 1_000)
         look = self._wait(first, lambda: self._look(request, [], answer, pushing), seen, until_ms)
@@ -301,7 +301,7 @@ class Puller:
         """Remembers the claims of the look, and where logs have no message left."""
         ended = [*look.nothing]
         for log, claim in look.claims:
-            self.leases.record_claim(log, claim.row_no, claim.pull_row.value.due_ms)
+            self.leases.record_claim(log, claim.row_no, claim.pull_row.value)
             if log.queue is None:
                 self.leases.record_pull(log.on(self.context), sources.subject)
             if claim.log_end is not None:

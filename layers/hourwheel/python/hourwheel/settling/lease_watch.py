@@ -21,16 +21,17 @@ _OTHERS_MS = 5_000  # a claim of another process, which may have died since, is 
 
 class WatchedRow(NamedTuple):
     """An open pull row. ``due_ms`` is the time from which it needs work: its lease is over, or a transfer was left
-    behind. ``start`` is where the row begins."""
+    behind. ``start`` is where the row begins. ``keeps``: it keeps messages for the next pulls of its consumer."""
 
     due_ms: int
     unsettled: int
     start: Tail
+    keeps: bool
 
     @classmethod
     def of(cls, row: PullRow, start: Tail) -> "WatchedRow":
         # Transfers that a process has left behind need not wait for the end of the lease.
-        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start)
+        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start, bool(row.kept))
 
 
 @dataclass
@@ -40,8 +41,8 @@ class LeaseWatch:
     work, ``pulled`` the log as the last pull saw it, at ``pulled_ms``.
 
     The rows from ``scanned`` up to ``claimed`` are claims of this process: they need no read to be known. The earliest
-    of their leases ends at ``claimed_due_ms``. ``missed``: there is a row that this process does not know, so that a
-    look is needed."""
+    of their leases ends at ``claimed_due_ms``. ``claimed_keeps``: one of them keeps messages. ``missed``: there is a
+    row that this process does not know, so that a look is needed."""
 
     scanned: Tail | None = None
     tail: Tail | None = None
@@ -49,6 +50,7 @@ class LeaseWatch:
     due_ms: float = inf
     claimed: int = 0
     claimed_due_ms: float = inf
+    claimed_keeps: bool = False
     missed: bool = False
     looked_ms: int = 0
     trimmed_ms: int = 0
@@ -95,6 +97,18 @@ class LeaseWatch:
     def seen_below(self) -> int:
         """The row below which this process knows all rows; -1 before the first look."""
         return -1 if self.tail is None else max(self.tail.row_no, self.claimed)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a row that this process knows kept messages when the process saw the row last."""
+        # A list: another thread may look meanwhile.
+        return self.claimed_keeps or any(entry.keeps for entry in list(self.open.values()))
+
+    def record_claim(self, row_no: int, row: PullRow) -> None:
+        """Records a claim of this process behind the rows that it knows, or in one of them."""
+        self.claimed = max(self.claimed, row_no + 1)
+        self.claimed_due_ms = min(self.claimed_due_ms, row.due_ms)
+        self.claimed_keeps = self.claimed_keeps or bool(row.kept)
 
     def is_due(self, now_ms: int) -> bool:
         """Returns whether a lease that this process knows may be over."""

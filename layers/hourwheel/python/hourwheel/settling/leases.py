@@ -76,7 +76,7 @@ class Leases:
         watch.missed = True
         return False
 
-    def record_claim(self, log: PullLog, row_no: int, due_ms: int) -> None:
+    def record_claim(self, log: PullLog, row_no: int, row: PullRow) -> None:
         """Records a claim of this process, which is stored, so that ``seen`` need not wait for the next look."""
         watch = self._watch(log)
         # Another thread holds the lock because it looks, and it may have read the row already. A claim that is not
@@ -87,12 +87,20 @@ class Leases:
         try:
             # A row that has grown was recorded before.
             if watch.seen_below >= row_no:
-                watch.claimed = max(watch.claimed, row_no + 1)
-                watch.claimed_due_ms = min(watch.claimed_due_ms, due_ms)
+                watch.record_claim(row_no, row)
             else:
                 watch.missed = True
         finally:
             watch.lock.release()
+
+    def keeps(self, log: PullLog) -> bool:
+        """Returns whether a row may keep messages for its consumer, which nobody else is handed before that consumer
+        has been silent. Reads rows only where this process has missed some."""
+        watch = self._watch(log)
+        if watch.missed:
+            with watch.lock:
+                self._look(log, watch, pages=1)
+        return watch.missed or watch.keeps
 
     def record_pull(self, log: PullLog, subject: Subject) -> None:
         """Records that a consumer pulls from the log now (see ``active_logs``)."""
@@ -244,7 +252,7 @@ class Leases:
             watch.record_page(log, rows)
             assert watch.tail is not None
             if watch.tail.row_no >= watch.claimed:
-                watch.claimed_due_ms = inf
+                watch.claimed_due_ms, watch.claimed_keeps = inf, False
             if len(rows) < _PAGE or watch.tail != watch.scanned:
                 return True
             page += 1
