@@ -35,8 +35,8 @@ from hourwheel_pipeline.changed_subjects import (
 from hourwheel_pipeline.checks.coverage import MARGIN_MS, missing_of, stored_of
 from hourwheel_pipeline.findings import TABLE, found_at
 from hourwheel_pipeline.lacking import IDENTITY
+from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, SCHEMAS
 from hourwheel_pipeline.row_counts import RowCounts
-from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, SCHEMAS
 
 BY_ROW: Final = ("missing_rows", "doubled_rows")
 """Findings about rows of the lake, not about messages: with any of them, the next run judges everything."""

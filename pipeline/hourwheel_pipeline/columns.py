@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from hourwheel.archive.blocks import TextColumn
 from hourwheel.errors import Corrupt
 from hourwheel.times import DAY_MS
-from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP
+from hourwheel_pipeline.lake.schemas import SCHEMAS, TIMESTAMP
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 

@@ -22,15 +22,15 @@ from hourwheel.system import SystemIds
 from hourwheel_pipeline.compact_steps import Step, new_links, put_back, steps_of
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions
-from hourwheel_pipeline.lake import CommitConflict, Lake, layout_of
+from hourwheel_pipeline.lake.schemas import PARTITION, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
+from hourwheel_pipeline.lake.tables import CommitConflict, Lake, layout_of
+from hourwheel_pipeline.lake.writing import FILE_BYTES, share_of, write
 from hourwheel_pipeline.last_runs import leave_compacted
 from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.reading import Work
-from hourwheel_pipeline.schemas import PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.segment_rows import QUARANTINED, Unread, segment_rows, unread_of
-from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.words import counted
-from hourwheel_pipeline.writing import FILE_BYTES, share_of, write
 
 __all__ = ["CompactOptions", "CompactReport", "run"]
 

@@ -10,8 +10,8 @@ from hourwheel.archive import blocks
 from hourwheel.handover.handover import Transfer
 from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.columns import batch_of, days, ints, pairs, timestamps
+from hourwheel_pipeline.lake.schemas import DISPATCHES
 from hourwheel_pipeline.names import log_owner
-from hourwheel_pipeline.schemas import DISPATCHES
 
 
 def dispatch_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from hourwheel_pipeline.schemas import TIMESTAMP
+from hourwheel_pipeline.lake.schemas import TIMESTAMP
 
 Severity: TypeAlias = Literal["error", "warning"]
 

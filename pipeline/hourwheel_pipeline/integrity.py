@@ -28,7 +28,7 @@ from hourwheel.retention.chain import (
     stretches,
 )
 from hourwheel.retention.manifests import FORMER_FIRST, OtherFormat, StoredManifest, manifest_key, stored
-from hourwheel_pipeline.locations import blobs_at, object_sizes
+from hourwheel_pipeline.lake.locations import blobs_at, object_sizes
 from hourwheel_pipeline.reading import Work
 
 LISTED = 100

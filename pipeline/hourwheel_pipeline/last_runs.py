@@ -7,7 +7,7 @@ import msgspec
 from hourwheel.model.last_runs import CompactRun, LeavingJob, ReconcileRun, ReportRun, TableRun, file_of
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.findings import errors_in
-from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.lake.tables import Lake
 
 if TYPE_CHECKING:
     from hourwheel_pipeline.compact import CompactReport

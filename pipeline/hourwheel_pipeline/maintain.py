@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.job_options import LakeOptions
-from hourwheel_pipeline.lake import CommitConflict, Lake, files_of, frame_of, layout_of, noted
+from hourwheel_pipeline.lake.tables import CommitConflict, Lake, files_of, frame_of, layout_of, noted
+from hourwheel_pipeline.lake.writing import FILE_BYTES, write
 from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.words import counted
-from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["MaintainOptions", "MaintainReport", "run"]
 

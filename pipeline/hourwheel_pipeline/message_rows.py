@@ -28,8 +28,8 @@ from hourwheel_pipeline.columns import (
     timestamps,
 )
 from hourwheel_pipeline.compression import decompress
+from hourwheel_pipeline.lake.schemas import CANCEL_MARKER, DEAD, DROP_MARKER, MESSAGES, QUEUE, SCHEMAS
 from hourwheel_pipeline.names import LogOwner, log_owner
-from hourwheel_pipeline.schemas import CANCEL_MARKER, DEAD, DROP_MARKER, MESSAGES, QUEUE, SCHEMAS
 
 
 def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:

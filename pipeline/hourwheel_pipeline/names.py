@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 from hourwheel.errors import Corrupt
 from hourwheel.logs.entries import DueTimes
 from hourwheel.model.log_names import LogKind, LogName, Member, source_of
-from hourwheel_pipeline.schemas import DEAD, ORPHAN, QUEUE, RETRY, SCHEDULE
+from hourwheel_pipeline.lake.schemas import DEAD, ORPHAN, QUEUE, RETRY, SCHEDULE
 
 _KINDS = {
     LogKind.QUEUE: QUEUE,

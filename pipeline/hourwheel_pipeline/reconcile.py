@@ -45,13 +45,13 @@ from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.findings import COLUMNS, SCHEMA, TABLE, dated, found_at
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions, Days
-from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.lake.schemas import SCHEMAS
+from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
+from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.lake.writing import sized
 from hourwheel_pipeline.last_runs import leave_reconciled
 from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.row_counts import added, count_rows, since_day, summed
-from hourwheel_pipeline.schemas import SCHEMAS
-from hourwheel_pipeline.table_progress import QuarantinedSegment
-from hourwheel_pipeline.writing import sized
 
 __all__ = ["ReconcileOptions", "Reconciled", "run"]
 

@@ -27,13 +27,13 @@ from hourwheel_pipeline.failures import in_one_sentence
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
-from hourwheel_pipeline.lake import CommitConflict, Lake, files_of, frame_of, layout_of
+from hourwheel_pipeline.lake.schemas import SCHEMAS
+from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
+from hourwheel_pipeline.lake.tables import CommitConflict, Lake, files_of, frame_of, layout_of
+from hourwheel_pipeline.lake.writing import FILE_BYTES, write
 from hourwheel_pipeline.progress import stage
-from hourwheel_pipeline.schemas import SCHEMAS
 from hourwheel_pipeline.segment_rows import QUARANTINED, unread_of
-from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.words import counted
-from hourwheel_pipeline.writing import FILE_BYTES, write
 
 __all__ = ["RepairOptions", "RepairReport", "run"]
 

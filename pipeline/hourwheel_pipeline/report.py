@@ -19,9 +19,9 @@ from hourwheel.times import HOUR_MS
 from hourwheel_pipeline import metrics
 from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.job_options import LakeOptions
-from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.lake.locations import Files
+from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.last_runs import leave_report
-from hourwheel_pipeline.locations import Files
 from hourwheel_pipeline.option_faults import Location
 from hourwheel_pipeline.reconcile import last_of, with_findings
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as fn
 
 from hourwheel_pipeline.checks.evidence import Evidence
-from hourwheel_pipeline.schemas import DEAD, DISPATCHES, MESSAGES, PULLS, QUEUE
+from hourwheel_pipeline.lake.schemas import DEAD, DISPATCHES, MESSAGES, PULLS, QUEUE
 
 
 class RowCounts(NamedTuple):

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from hourwheel.archive.reading import read_segment
 from hourwheel.errors import Corrupt
 from hourwheel_pipeline.arrow import batches
-from hourwheel_pipeline.locations import blobs_at
+from hourwheel_pipeline.lake.locations import blobs_at
+from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS, spark_ddl
 from hourwheel_pipeline.reading import Work
-from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS, spark_ddl
 from hourwheel_pipeline.workers import forget_zip_finders
 
 QUARANTINED = "~quarantined"

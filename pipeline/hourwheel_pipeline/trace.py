@@ -26,8 +26,8 @@ from hourwheel.trace.messages import GROUPS, MOST, MessagePosition, accepted_tra
 from hourwheel.wire.answer_size import answerable
 from hourwheel_pipeline.changed_subjects import day_of
 from hourwheel_pipeline.job_options import ArchiveOptions
+from hourwheel_pipeline.lake.schemas import MESSAGES, QUEUE, SCHEDULE, SCHEMAS
 from hourwheel_pipeline.option_faults import Name
-from hourwheel_pipeline.schemas import MESSAGES, QUEUE, SCHEDULE, SCHEMAS
 from hourwheel_pipeline.tracing.history import LakeHistory
 from hourwheel_pipeline.tracing.registry import readers_of
 from hourwheel_pipeline.tracing.rows import LakeRows, TableRow, message_of, milliseconds, where

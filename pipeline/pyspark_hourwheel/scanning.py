@@ -15,7 +15,7 @@ from hourwheel.archive.segments import blocks_of
 from hourwheel.errors import Corrupt
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel_pipeline.compression import decompress
-from hourwheel_pipeline.locations import blobs_at
+from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.reading import Work
 from hourwheel_pipeline.workers import forget_zip_finders
 from pyspark_hourwheel.columns import Window, batch_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from hourwheel_pipeline import metrics
-from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.metrics import MetricsOptions
 from hourwheel_pipeline.reconcile import Finding, Reconciled, ReconcileOptions
 from hourwheel_pipeline.reconcile import run as reconcile

@@ -17,8 +17,8 @@ from hourwheel.model.messages import Message
 from hourwheel.pull_log.records import CLOSED, SETTLED, Position, PullRow
 from hourwheel_pipeline import compact
 from hourwheel_pipeline.compact import CompactOptions, CompactReport
-from hourwheel_pipeline.lake import Lake
-from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
+from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
+from hourwheel_pipeline.lake.tables import Lake
 from tests.pipeline.archives import ArchiveBuilder
 from tests.unit.archive.reading import contents
 

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from hourwheel_pipeline import lake
-from hourwheel_pipeline.schemas import SCHEMAS
+from hourwheel_pipeline.lake import tables
+from hourwheel_pipeline.lake.schemas import SCHEMAS
 
 
 def subjects_read(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Collects the subjects of which Spark reads files from now on, of the tables that are filled from the archive."""
     subjects: set[str] = set()
-    frame_of = lake.frame_of
+    frame_of = tables.frame_of
 
     def watched(spark: SparkSession, table: Any, files: list[str]) -> Any:
         if table.name()[-1] in SCHEMAS:
             subjects.update(path.split("/_subject=")[1].split("/")[0] for path in files)
         return frame_of(spark, table, files)
 
-    monkeypatch.setattr(lake, "frame_of", watched)
+    monkeypatch.setattr(tables, "frame_of", watched)
     return subjects

@@ -23,11 +23,11 @@ from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline import exits, jobs, outcomes
 from hourwheel_pipeline.failures import JobFailed, translated
-from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.lake.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
+from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.repair import RepairOptions, TableRepair, report_of
-from hourwheel_pipeline.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.summaries import summary_of
-from hourwheel_pipeline.table_progress import QuarantinedSegment
 from tests.pipeline.archives import ArchiveBuilder
 
 

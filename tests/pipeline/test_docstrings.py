@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 import pyspark_hourwheel
 from hourwheel.client import Api
-from hourwheel_pipeline import lake, session
+from hourwheel_pipeline import session
 from hourwheel_pipeline.jobs import JOBS
+from hourwheel_pipeline.lake import tables
 from pyspark_hourwheel import HourwheelDataSource
 from tests.docs.docstrings import faults, run_example
 from tests.docs.names import Public, members, public
@@ -29,8 +30,8 @@ OF_LAKE = {"open", "find", "close", "table", "tables", "read", "rows"}
 JOB_MODULES = {name: import_module(f"hourwheel_pipeline.{name}") for name in JOBS}
 NAMES = [
     *public([*JOB_MODULES.values(), session, pyspark_hourwheel]),
-    Public("hourwheel_pipeline.lake.Lake", lake.Lake),
-    *(each for each in members("Lake", lake.Lake) if each.name.partition(".")[2] in OF_LAKE),
+    Public("hourwheel_pipeline.lake.tables.Lake", tables.Lake),
+    *(each for each in members("Lake", tables.Lake) if each.name.partition(".")[2] in OF_LAKE),
 ]
 EXAMPLES = [each for each in NAMES if ">>>" in each.text]
 
@@ -79,6 +80,6 @@ def test_the_example_runs(
     text = each.text.replace("orders-data", str(day.world.root)).replace('"checkpoint"', f'"{tmp_path}/checkpoint"')
     with Api(url) as api:
         given = {"spark": spark, "url": url, "api": api, "now_ms": day.now_ms, "date": date, "closing": closing}
-        names = {"Lake": lake.Lake, "HourwheelDataSource": HourwheelDataSource, **once}
+        names = {"Lake": tables.Lake, "HourwheelDataSource": HourwheelDataSource, **once}
         spark.dataSource.register(HourwheelDataSource)
         assert run_example(each, text, {**given, **names}) == ""

@@ -12,10 +12,10 @@ from hourwheel.model.overview import ReportState
 from hourwheel.times import rfc3339
 from hourwheel_pipeline import exits, outcomes, report
 from hourwheel_pipeline.jobs import DAILY, jobs_of, read_options
+from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.metrics import Measured
 from hourwheel_pipeline.reconcile import Reconciled
 from hourwheel_pipeline.report import ReportOptions
-from hourwheel_pipeline.schemas import SCHEMAS
 from tests.pipeline.days import Day
 from tests.pipeline.worlds import DAY, HOUR, World
 

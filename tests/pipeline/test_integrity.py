@@ -11,9 +11,9 @@ from hourwheel.retention.manifests import OtherFormat, manifest_key
 from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.compact_steps import new_links
 from hourwheel_pipeline.integrity import inspect
+from hourwheel_pipeline.lake.table_progress import TableProgress
 from hourwheel_pipeline.reading import manifests_from
 from hourwheel_pipeline.status import Status, status_of
-from hourwheel_pipeline.table_progress import TableProgress
 from tests.pipeline.archives import ArchiveBuilder
 
 

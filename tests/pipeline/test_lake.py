@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.errors import Broken, NotFound
 from hourwheel_pipeline import maintain
-from hourwheel_pipeline.lake import CommitConflict, Lake
+from hourwheel_pipeline.lake.schemas import SCHEMAS, TIMESTAMP, spark_ddl
+from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
+from hourwheel_pipeline.lake.tables import CommitConflict, Lake
 from hourwheel_pipeline.maintain import MaintainOptions
-from hourwheel_pipeline.schemas import SCHEMAS, TIMESTAMP, spark_ddl
-from hourwheel_pipeline.table_progress import QuarantinedSegment, TableProgress
 
 SCHEMA = pa.schema(
     [pa.field("day", pa.date32(), nullable=False), pa.field("n", pa.int64()), pa.field("text", pa.string())]

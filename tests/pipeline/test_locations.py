@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hourwheel_pipeline.locations import Files
+from hourwheel_pipeline.lake.locations import Files
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from hourwheel.system import SystemClock
 from hourwheel_pipeline import maintain
-from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.lake.schemas import MESSAGES, spark_ddl
+from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.maintain import MaintainOptions, Maintenance, TableMaintenance
-from hourwheel_pipeline.schemas import MESSAGES, spark_ddl
 from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
 
 SCHEMA = pa.schema([pa.field("day", pa.date32()), pa.field("n", pa.int64())])

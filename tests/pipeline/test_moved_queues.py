@@ -20,7 +20,7 @@ from hourwheel.sweep.erasure import make_registry
 from hourwheel.system import SystemClock
 from hourwheel_pipeline import compact, metrics, reconcile
 from hourwheel_pipeline.compact import CompactOptions
-from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.metrics import MetricsOptions
 from hourwheel_pipeline.names import PULL_LOG, PULL_LOG_PARTS, pull_log_owner
 from hourwheel_pipeline.reconcile import Reconciled, ReconcileOptions

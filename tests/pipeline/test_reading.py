@@ -10,7 +10,7 @@ from hourwheel.errors import Corrupt
 from hourwheel.model.messages import Message
 from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import manifest_key
-from hourwheel_pipeline.locations import blobs_at
+from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.reading import Work, manifests_from
 from tests.pipeline.archives import ArchiveBuilder
 

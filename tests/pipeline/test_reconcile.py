@@ -14,9 +14,9 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.retention import chain, manifests
 from hourwheel_pipeline import exits, outcomes
 from hourwheel_pipeline.findings import COLUMNS, DDL, KINDS, dated
-from hourwheel_pipeline.lake import Lake
+from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS
+from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.reconcile import Finding, Reconciled
-from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
 from tests.pipeline.faults import faulty
 from tests.pipeline.worlds import World, lively
 

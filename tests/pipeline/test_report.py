@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from hourwheel_pipeline.integrity import ArchiveInspection, ArchiveProblem
+from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 from hourwheel_pipeline.reconcile import Finding, Reconciled, Unknown
 from hourwheel_pipeline.reporting.charts import Series, bar_chart, count, duration, line_chart
 from hourwheel_pipeline.reporting.console_files import script
@@ -17,7 +18,6 @@ from hourwheel_pipeline.reporting.contents import FORMAT, Contents, GroupHours, 
 from hourwheel_pipeline.reporting.markup import tag
 from hourwheel_pipeline.reporting.page import page
 from hourwheel_pipeline.reporting.steps import MINUTE_MS, name_of, step_for
-from hourwheel_pipeline.table_progress import QuarantinedSegment
 from tests.support import NOON_MS
 
 HOUR_MS = 3_600_000

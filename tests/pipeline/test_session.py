@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hourwheel_pipeline.locations import folder_of
+from hourwheel_pipeline.lake.locations import folder_of
 from tests.processes import Child
 
 JOB = """

@@ -27,8 +27,8 @@ from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.retention.chain import LinkedManifest, chain
 from hourwheel.retention.kinds import MESSAGES, REGISTRY
 from hourwheel.retention.manifests import Manifest
-from hourwheel_pipeline.locations import blobs_at
-from hourwheel_pipeline.schemas import TIMESTAMP, spark_ddl
+from hourwheel_pipeline.lake.locations import blobs_at
+from hourwheel_pipeline.lake.schemas import TIMESTAMP, spark_ddl
 
 _TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
 

@@ -9,7 +9,7 @@ from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel_pipeline.checks.coverage import Coverage, moment, span
 from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
 from hourwheel_pipeline.findings import findings, position_text
-from hourwheel_pipeline.schemas import ORPHAN, QUEUE
+from hourwheel_pipeline.lake.schemas import ORPHAN, QUEUE
 
 _POSITION = ("source_log", "source_row", "source_index")
 

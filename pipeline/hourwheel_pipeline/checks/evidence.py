@@ -23,8 +23,7 @@ from pyspark.sql import functions as fn
 
 from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel.times import HOUR_MS
-from hourwheel_pipeline.lake import Lake
-from hourwheel_pipeline.schemas import (
+from hourwheel_pipeline.lake.schemas import (
     CANCEL_MARKER,
     DISPATCHES,
     MESSAGES,
@@ -35,6 +34,7 @@ from hourwheel_pipeline.schemas import (
     SCHEMAS,
     spark_ddl,
 )
+from hourwheel_pipeline.lake.tables import Lake
 
 MESSAGE_KEY: Final = ("log", "row", "index")
 PULL_KEY: Final = ("log", "pull_row")

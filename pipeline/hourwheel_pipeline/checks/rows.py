@@ -9,7 +9,7 @@ from hourwheel_pipeline.checks.coverage import Coverage
 from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.findings import findings
 from hourwheel_pipeline.lacking import Fewer, lacking_ranges
-from hourwheel_pipeline.schemas import DISPATCHES, MESSAGES, PULLS
+from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS
 from hourwheel_pipeline.segment_rows import ArchiveLocation
 
 _NARROWED = 1_000

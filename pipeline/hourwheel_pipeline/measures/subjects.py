@@ -5,8 +5,8 @@ from pyspark.sql import functions as fn
 
 from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
+from hourwheel_pipeline.lake.schemas import QUEUE
 from hourwheel_pipeline.measures.hours import hour, milliseconds, percentiles
-from hourwheel_pipeline.schemas import QUEUE
 
 
 def accepted(messages: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:

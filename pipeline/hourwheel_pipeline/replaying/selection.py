@@ -9,8 +9,8 @@ from pyspark.sql import functions as fn
 
 from hourwheel.client import Message
 from hourwheel.errors import Rejected
+from hourwheel_pipeline.lake.schemas import DEAD, QUEUE, RETRY
 from hourwheel_pipeline.replaying.options import Selection
-from hourwheel_pipeline.schemas import DEAD, QUEUE, RETRY
 
 _PARTITION_BYTES = 32 << 20  # a partition is collected to the driver as a whole
 _MEMBER = ("subject", "generation", "group", "group_generation")

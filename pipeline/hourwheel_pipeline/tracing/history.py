@@ -16,7 +16,7 @@ from hourwheel.pull_log.records import SOUGHT, Moved, Position, PullRow, Tail
 from hourwheel.retention.chain import read
 from hourwheel.trace.claims import Claims
 from hourwheel.trace.history import RedrivenCopy, SourceLog
-from hourwheel_pipeline.schemas import DEAD, DISPATCHES, DROP_MARKER, MARKERS, MESSAGES, PULLS, RETRY
+from hourwheel_pipeline.lake.schemas import DEAD, DISPATCHES, DROP_MARKER, MARKERS, MESSAGES, PULLS, RETRY
 from hourwheel_pipeline.tracing.rows import LakeRows, TableRow, milliseconds, pull_row_of, transfer_of, where
 
 _ENDS = ("log", "pull_row", "first_row", "first_index", "end_row", "end_index", "manifest")

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.errors import NotFound
-from hourwheel_pipeline.schemas import CANCEL_MARKER, DISPATCHES, MESSAGES, QUEUE, SCHEDULE
+from hourwheel_pipeline.lake.schemas import CANCEL_MARKER, DISPATCHES, MESSAGES, QUEUE, SCHEDULE
 from hourwheel_pipeline.tracing.rows import LakeRows, TableRow
 
 State: TypeAlias = Literal["scheduled", "cancelled", "accepted"]

@@ -36,11 +36,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.errors import Broken, HourwheelError, NotFound, Unavailable
 from hourwheel.system import SystemIds
-from hourwheel_pipeline.catalogs import find_catalog, open_catalog
-from hourwheel_pipeline.locations import Files, FoundFile, folder_of, on_s3
-from hourwheel_pipeline.schemas import SCHEMAS, spark_ddl
-from hourwheel_pipeline.table_progress import TableProgress
-from hourwheel_pipeline.writing import Layout, configured, share_of, write
+from hourwheel_pipeline.lake.catalogs import find_catalog, open_catalog
+from hourwheel_pipeline.lake.locations import Files, FoundFile, folder_of, on_s3
+from hourwheel_pipeline.lake.schemas import SCHEMAS, spark_ddl
+from hourwheel_pipeline.lake.table_progress import TableProgress
+from hourwheel_pipeline.lake.writing import Layout, configured, share_of, write
 
 NAMESPACE = "hourwheel"
 

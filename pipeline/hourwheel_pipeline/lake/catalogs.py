@@ -9,7 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from hourwheel_pipeline.locations import on_s3
+from hourwheel_pipeline.lake.locations import on_s3
 
 _NAME = "lake"
 _FILE = "catalog.db"

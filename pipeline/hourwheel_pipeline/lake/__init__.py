@@ -1,0 +1,1 @@
+"""Keeps the tables of the lake: their columns, files, catalogs, commits and progress."""
