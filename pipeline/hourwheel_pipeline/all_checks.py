@@ -6,6 +6,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from hourwheel_pipeline.archive_rows.segment_rows import ArchiveLocation
 from hourwheel_pipeline.checks.chains import chain_findings, expired_unseen
 from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, moment
 from hourwheel_pipeline.checks.delays import delay_findings
@@ -14,7 +15,6 @@ from hourwheel_pipeline.checks.handovers import handover_findings
 from hourwheel_pipeline.checks.rows import row_findings
 from hourwheel_pipeline.findings import DDL
 from hourwheel_pipeline.progress import stage
-from hourwheel_pipeline.segment_rows import ArchiveLocation
 
 
 class FindingLimits(NamedTuple):

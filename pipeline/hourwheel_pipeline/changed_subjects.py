@@ -29,12 +29,12 @@ from hourwheel.ports.storage import Blobs
 from hourwheel.retention.chain import LinkedManifest
 from hourwheel.retention.manifests import Manifest, Segment
 from hourwheel.times import HOUR_MS
+from hourwheel_pipeline.archive_rows.reading import links_from
 from hourwheel_pipeline.checks.coverage import groups_of
 from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 from hourwheel_pipeline.lake.table_progress import TableProgress
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.reading import links_from
 
 MAX_SUBJECTS = 1_000
 """If more subjects changed, a run reads everything: to plan a condition with more names takes longer than to read the

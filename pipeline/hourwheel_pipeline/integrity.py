@@ -28,8 +28,8 @@ from hourwheel.retention.chain import (
     stretches,
 )
 from hourwheel.retention.manifests import FORMER_FIRST, OtherFormat, StoredManifest, manifest_key, stored
+from hourwheel_pipeline.archive_rows.reading import Work
 from hourwheel_pipeline.lake.locations import blobs_at, object_sizes
-from hourwheel_pipeline.reading import Work
 
 LISTED = 100
 """A report names at most this many problems, and counts all of them."""

@@ -10,10 +10,10 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 
 from hourwheel.ports.storage import Blobs
+from hourwheel_pipeline.archive_rows.segment_rows import ArchiveLocation
 from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.lake.tables import NAMESPACE, Lake
 from hourwheel_pipeline.option_faults import Location
-from hourwheel_pipeline.segment_rows import ArchiveLocation
 
 
 class LakeOptions(BaseModel):

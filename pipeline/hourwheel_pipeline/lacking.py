@@ -8,10 +8,10 @@ from pyspark.sql import functions as fn
 
 from hourwheel.ports.storage import Blobs
 from hourwheel.retention.chain import read
+from hourwheel_pipeline.archive_rows.reading import Work
+from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, ArchiveLocation, segment_rows
 from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.reading import Work
-from hourwheel_pipeline.segment_rows import QUARANTINED, ArchiveLocation, segment_rows
 
 IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     MESSAGES: ("log", "row", "index"),

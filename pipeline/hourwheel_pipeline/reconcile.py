@@ -27,6 +27,7 @@ from pyspark.sql import functions as fn
 from hourwheel.errors import NotFound
 from hourwheel_pipeline import words
 from hourwheel_pipeline.all_checks import FindingLimits, all_findings, expired, open_until_ms, within_days
+from hourwheel_pipeline.archive_rows.columns import milliseconds_of
 from hourwheel_pipeline.baseline import (
     Baseline,
     Scope,
@@ -41,7 +42,6 @@ from hourwheel_pipeline.changed_subjects import ChangeSearch, TableState, day_of
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
 from hourwheel_pipeline.checks.coverage import Coverage, coverage_of, moment
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
-from hourwheel_pipeline.columns import milliseconds_of
 from hourwheel_pipeline.findings import COLUMNS, SCHEMA, TABLE, dated, found_at
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.job_options import ArchiveOptions, Days

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.system import SystemIds
+from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, unread_of
 from hourwheel_pipeline.checks.claims import Archive, claims
 from hourwheel_pipeline.checks.coverage import missing_of, stored_of
 from hourwheel_pipeline.exits import DamagedLake
@@ -32,7 +33,6 @@ from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProg
 from hourwheel_pipeline.lake.tables import CommitConflict, Lake, files_of, frame_of, layout_of
 from hourwheel_pipeline.lake.writing import FILE_BYTES, write
 from hourwheel_pipeline.progress import stage
-from hourwheel_pipeline.segment_rows import QUARANTINED, unread_of
 from hourwheel_pipeline.words import counted
 
 __all__ = ["RepairOptions", "RepairReport", "run"]

@@ -17,7 +17,7 @@ from pydantic import PositiveInt
 from hourwheel.errors import NotFound
 from hourwheel.times import HOUR_MS
 from hourwheel_pipeline import metrics
-from hourwheel_pipeline.columns import milliseconds_of
+from hourwheel_pipeline.archive_rows.columns import milliseconds_of
 from hourwheel_pipeline.job_options import LakeOptions
 from hourwheel_pipeline.lake.locations import Files
 from hourwheel_pipeline.lake.tables import Lake

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from hourwheel_pipeline.workers import forget_zip_finders
+from hourwheel_pipeline.archive_rows.workers import forget_zip_finders
 from pyspark_hourwheel.columns import Window
 from pyspark_hourwheel.manifest_cache import ManifestCache
 from pyspark_hourwheel.options import BatchOptions, Bound, Moment, Number

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 from hourwheel.archive.blocks import MessageRows, TextColumn
 from hourwheel.errors import Corrupt
-from hourwheel_pipeline.columns import text_column
+from hourwheel_pipeline.archive_rows.columns import text_column
 from hourwheel_pipeline.lake.schemas import TIMESTAMP, spark_ddl
 
 SCHEMA = pa.schema(

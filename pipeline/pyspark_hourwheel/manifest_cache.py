@@ -7,8 +7,8 @@ from hourwheel.archive.reading import registry_snapshots
 from hourwheel.ports.storage import Blobs
 from hourwheel.retention.kinds import REGISTRY
 from hourwheel.retention.manifests import stored
+from hourwheel_pipeline.archive_rows.reading import Work, manifests_from
 from hourwheel_pipeline.lake.locations import blobs_at
-from hourwheel_pipeline.reading import Work, manifests_from
 from pyspark_hourwheel.options import ReadOptions
 from pyspark_hourwheel.positions import StreamPosition
 from pyspark_hourwheel.subject_blocks import SubjectSegment, newest, subject_blocks_of

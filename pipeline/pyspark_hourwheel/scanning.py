@@ -14,10 +14,10 @@ from hourwheel.archive.reading import read_segment
 from hourwheel.archive.segments import blocks_of
 from hourwheel.errors import Corrupt
 from hourwheel.retention.kinds import MESSAGES
-from hourwheel_pipeline.compression import decompress
+from hourwheel_pipeline.archive_rows.compression import decompress
+from hourwheel_pipeline.archive_rows.reading import Work
+from hourwheel_pipeline.archive_rows.workers import forget_zip_finders
 from hourwheel_pipeline.lake.locations import blobs_at
-from hourwheel_pipeline.reading import Work
-from hourwheel_pipeline.workers import forget_zip_finders
 from pyspark_hourwheel.columns import Window, batch_of
 from pyspark_hourwheel.options import ReadOptions
 from pyspark_hourwheel.subject_blocks import SubjectSegment

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from hourwheel_pipeline.workers import forget_zip_finders
+from hourwheel_pipeline.archive_rows.workers import forget_zip_finders
 from pyspark_hourwheel.batch import BatchReader
 from pyspark_hourwheel.columns import DDL, chosen_schema
 from pyspark_hourwheel.options import BatchOptions, StreamOptions, WriteOptions, read_options

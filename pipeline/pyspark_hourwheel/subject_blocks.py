@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from hourwheel.retention.kinds import MESSAGES
 from hourwheel.retention.manifests import Manifest
+from hourwheel_pipeline.archive_rows.names import log_owner
+from hourwheel_pipeline.archive_rows.reading import Work
 from hourwheel_pipeline.lake.schemas import QUEUE
-from hourwheel_pipeline.names import log_owner
-from hourwheel_pipeline.reading import Work
 from pyspark_hourwheel.columns import Window
 
 

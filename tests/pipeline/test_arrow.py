@@ -25,11 +25,11 @@ from hourwheel.model.messages import Message, message_bytes
 from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.records import CLOSED, EXPIRED, SETTLED, Moved, Position, PullRow
 from hourwheel.times import parse_rfc3339, rfc3339
-from hourwheel_pipeline.arrow import batches
-from hourwheel_pipeline.compression import decompress
+from hourwheel_pipeline.archive_rows.arrow import batches
+from hourwheel_pipeline.archive_rows.compression import decompress
+from hourwheel_pipeline.archive_rows.pull_rows import OUTCOMES
+from hourwheel_pipeline.archive_rows.reading import Work, manifests_from
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS, SCHEMAS
-from hourwheel_pipeline.pull_rows import OUTCOMES
-from hourwheel_pipeline.reading import Work, manifests_from
 from tests.pipeline.archives import RETENTION_MS, ArchiveBuilder
 from tests.pipeline.worlds import World, lively
 from tests.unit.archive.reading import Contents, contents

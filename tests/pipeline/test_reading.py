@@ -10,8 +10,8 @@ from hourwheel.errors import Corrupt
 from hourwheel.model.messages import Message
 from hourwheel.ports.storage import Blobs
 from hourwheel.retention.manifests import manifest_key
+from hourwheel_pipeline.archive_rows.reading import Work, manifests_from
 from hourwheel_pipeline.lake.locations import blobs_at
-from hourwheel_pipeline.reading import Work, manifests_from
 from tests.pipeline.archives import ArchiveBuilder
 
 NOON_MS = 1_763_640_000_000

@@ -9,7 +9,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from hourwheel_pipeline.workers import forget_zip_finders
+from hourwheel_pipeline.archive_rows.workers import forget_zip_finders
 
 PACKAGE = "zipped_for_workers"
 

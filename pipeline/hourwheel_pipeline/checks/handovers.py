@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
+from hourwheel_pipeline.archive_rows.names import PULL_LOG, PULL_LOG_PARTS
 from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, moment, span
 from hourwheel_pipeline.checks.evidence import GROUP, MESSAGE_KEY, PULL_KEY, Evidence, holds
 from hourwheel_pipeline.findings import findings, position_text
 from hourwheel_pipeline.lake.schemas import DEAD, QUEUE, RETRY, SCHEDULE
-from hourwheel_pipeline.names import PULL_LOG, PULL_LOG_PARTS
 
 _ORIGIN = ("origin_queue", "origin_offset")
 _TARGET = ("target_log", "target_row", *_ORIGIN, "nth")

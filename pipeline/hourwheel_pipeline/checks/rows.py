@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from hourwheel_pipeline.archive_rows.segment_rows import ArchiveLocation
 from hourwheel_pipeline.checks.coverage import Coverage
 from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.findings import findings
 from hourwheel_pipeline.lacking import Fewer, lacking_ranges
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.segment_rows import ArchiveLocation
 
 _NARROWED = 1_000
 """The segments of at most this many logs and manifests are read again to name the missing rows: each costs a read."""

@@ -11,7 +11,7 @@ from hourwheel.ports.storage import Blobs
 from hourwheel.pull_log.open_logs import group_parts
 from hourwheel.registry.broadcast import with_settings
 from hourwheel.retention.kinds import REGISTRY
-from hourwheel_pipeline.reading import newest_first
+from hourwheel_pipeline.archive_rows.reading import newest_first
 
 
 class Readers(NamedTuple):

@@ -23,8 +23,8 @@ from hourwheel.logs.index_sets import IndexSet, pack, set_of
 from hourwheel.model.messages import Message
 from hourwheel.pull_log.records import CLOSED, Moved, Position, PullRow
 from hourwheel.times import rfc3339
+from hourwheel_pipeline.archive_rows.pull_rows import OUTCOMES
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.pull_rows import OUTCOMES
 
 TableRow: TypeAlias = dict[str, Any]
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 from hourwheel.archive import blocks
 from hourwheel.errors import Corrupt
 from hourwheel.pull_log.records import EXPIRED, PASSED, SETTLED, SOUGHT, UNREADABLE, Moved, PullRow
-from hourwheel_pipeline.columns import batch_of, days, ints, lists, pairs, timestamps
+from hourwheel_pipeline.archive_rows.columns import batch_of, days, ints, lists, pairs, timestamps
+from hourwheel_pipeline.archive_rows.names import pull_log_owner
 from hourwheel_pipeline.lake.schemas import PULLS, SCHEMAS
-from hourwheel_pipeline.names import pull_log_owner
 
 OUTCOMES = {
     SETTLED: "settled",

@@ -9,9 +9,9 @@ import pyarrow as pa
 from hourwheel.archive import blocks
 from hourwheel.handover.handover import Transfer
 from hourwheel.model.log_names import SCHEDULE_PREFIX
-from hourwheel_pipeline.columns import batch_of, days, ints, pairs, timestamps
+from hourwheel_pipeline.archive_rows.columns import batch_of, days, ints, pairs, timestamps
+from hourwheel_pipeline.archive_rows.names import log_owner
 from hourwheel_pipeline.lake.schemas import DISPATCHES
-from hourwheel_pipeline.names import log_owner
 
 
 def dispatch_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from hourwheel.archive.blocks import Columns, Entry, MessageRows
 from hourwheel.errors import Corrupt
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_drop_marker, decode_entry
 from hourwheel.model.log_names import is_schedule
-from hourwheel_pipeline.columns import (
+from hourwheel_pipeline.archive_rows.columns import (
     Ints,
     batch_of,
     byte_lengths,
@@ -27,9 +27,9 @@ from hourwheel_pipeline.columns import (
     time_column,
     timestamps,
 )
-from hourwheel_pipeline.compression import decompress
+from hourwheel_pipeline.archive_rows.compression import decompress
+from hourwheel_pipeline.archive_rows.names import LogOwner, log_owner
 from hourwheel_pipeline.lake.schemas import CANCEL_MARKER, DEAD, DROP_MARKER, MESSAGES, QUEUE, SCHEMAS
-from hourwheel_pipeline.names import LogOwner, log_owner
 
 
 def message_rows(block: memoryview, manifest: int) -> Iterator[pa.RecordBatch]:

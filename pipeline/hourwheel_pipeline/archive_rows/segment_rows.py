@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.archive.reading import read_segment
 from hourwheel.errors import Corrupt
-from hourwheel_pipeline.arrow import batches
+from hourwheel_pipeline.archive_rows.arrow import batches
+from hourwheel_pipeline.archive_rows.reading import Work
+from hourwheel_pipeline.archive_rows.workers import forget_zip_finders
 from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS, spark_ddl
-from hourwheel_pipeline.reading import Work
-from hourwheel_pipeline.workers import forget_zip_finders
 
 QUARANTINED = "~quarantined"
 """The subject of the rows that name unreadable segments."""

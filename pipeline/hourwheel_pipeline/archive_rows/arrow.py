@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from hourwheel.archive import segments
 from hourwheel.errors import Corrupt
-from hourwheel_pipeline.dispatch_rows import dispatch_rows
+from hourwheel_pipeline.archive_rows.dispatch_rows import dispatch_rows
+from hourwheel_pipeline.archive_rows.message_rows import message_rows
+from hourwheel_pipeline.archive_rows.pull_rows import pull_rows
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS
-from hourwheel_pipeline.message_rows import message_rows
-from hourwheel_pipeline.pull_rows import pull_rows
 
 _READERS: dict[str, Callable[[memoryview, int], Iterator[pa.RecordBatch]]] = {
     MESSAGES: message_rows,
