@@ -14,7 +14,7 @@ from hourwheel_pipeline.checks.evidence import Evidence
 from hourwheel_pipeline.checks.handovers import handover_findings
 from hourwheel_pipeline.checks.rows import row_findings
 from hourwheel_pipeline.findings import DDL
-from hourwheel_pipeline.progress import stage
+from hourwheel_pipeline.runs.progress import stage
 
 
 class FindingLimits(NamedTuple):

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ValidationError
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import HourwheelError, Rejected
-from hourwheel_pipeline.exits import OPTION_WRONG
-from hourwheel_pipeline.failures import in_one_sentence
-from hourwheel_pipeline.option_faults import sentences_of
+from hourwheel_pipeline.runs.exits import OPTION_WRONG
+from hourwheel_pipeline.runs.failures import in_one_sentence
+from hourwheel_pipeline.runs.option_faults import sentences_of
 
 DAILY = ("compact", "reconcile", "metrics", "report", "maintain")
 """The daily jobs, in their order: ``maintain`` comes last, so that no other job waits for it."""

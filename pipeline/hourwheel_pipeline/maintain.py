@@ -17,11 +17,11 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from hourwheel.system import SystemIds
-from hourwheel_pipeline.job_options import LakeOptions
 from hourwheel_pipeline.lake.tables import CommitConflict, Lake, files_of, frame_of, layout_of, noted
 from hourwheel_pipeline.lake.writing import FILE_BYTES, write
-from hourwheel_pipeline.progress import stage
-from hourwheel_pipeline.words import counted
+from hourwheel_pipeline.runs.job_options import LakeOptions
+from hourwheel_pipeline.runs.progress import stage
+from hourwheel_pipeline.runs.words import counted
 
 __all__ = ["MaintainOptions", "MaintainReport", "run"]
 

@@ -50,16 +50,16 @@ from hourwheel_pipeline.changed_subjects import (
 from hourwheel_pipeline.checks.claims import Archive, claims, groups
 from hourwheel_pipeline.checks.coverage import archive_times, groups_of, moment
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
-from hourwheel_pipeline.job_options import ArchiveOptions, Days
 from hourwheel_pipeline.lake.schemas import QUEUE, SCHEMAS, TIMESTAMP
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.lake.writing import sized
 from hourwheel_pipeline.measures import groups as by_group
 from hourwheel_pipeline.measures import subjects as by_subject
 from hourwheel_pipeline.measures.hours import PERCENTILES
-from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.reporting.steps import step_for
-from hourwheel_pipeline.words import counted
+from hourwheel_pipeline.runs.job_options import ArchiveOptions, Days
+from hourwheel_pipeline.runs.progress import stage
+from hourwheel_pipeline.runs.words import counted
 
 __all__ = ["Measured", "MetricsOptions", "run"]
 

@@ -25,7 +25,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from hourwheel.errors import NotFound
-from hourwheel_pipeline import words
 from hourwheel_pipeline.all_checks import FindingLimits, all_findings, expired, open_until_ms, within_days
 from hourwheel_pipeline.archive_rows.columns import milliseconds_of
 from hourwheel_pipeline.baseline import (
@@ -44,14 +43,15 @@ from hourwheel_pipeline.checks.coverage import Coverage, coverage_of, moment
 from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
 from hourwheel_pipeline.findings import COLUMNS, SCHEMA, TABLE, dated, found_at
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
-from hourwheel_pipeline.job_options import ArchiveOptions, Days
 from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.lake.writing import sized
 from hourwheel_pipeline.last_runs import leave_reconciled
-from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.row_counts import added, count_rows, since_day, summed
+from hourwheel_pipeline.runs import words
+from hourwheel_pipeline.runs.job_options import ArchiveOptions, Days
+from hourwheel_pipeline.runs.progress import stage
 
 __all__ = ["ReconcileOptions", "Reconciled", "run"]
 

@@ -23,17 +23,17 @@ from hourwheel.system import SystemIds
 from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, unread_of
 from hourwheel_pipeline.checks.claims import Archive, claims
 from hourwheel_pipeline.checks.coverage import missing_of, stored_of
-from hourwheel_pipeline.exits import DamagedLake
-from hourwheel_pipeline.failures import in_one_sentence
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
-from hourwheel_pipeline.job_options import ArchiveOptions
 from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
 from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.lake.tables import CommitConflict, Lake, files_of, frame_of, layout_of
 from hourwheel_pipeline.lake.writing import FILE_BYTES, write
-from hourwheel_pipeline.progress import stage
-from hourwheel_pipeline.words import counted
+from hourwheel_pipeline.runs.exits import DamagedLake
+from hourwheel_pipeline.runs.failures import in_one_sentence
+from hourwheel_pipeline.runs.job_options import ArchiveOptions
+from hourwheel_pipeline.runs.progress import stage
+from hourwheel_pipeline.runs.words import counted
 
 __all__ = ["RepairOptions", "RepairReport", "run"]
 

@@ -24,13 +24,13 @@ from hourwheel.ports.machine import Clock, Ids
 from hourwheel.system import SystemClock, SystemIds
 from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.lake.schemas import MESSAGES
-from hourwheel_pipeline.progress import stage
 from hourwheel_pipeline.replaying.chunks import ReplayChunk, ReplayChunks
 from hourwheel_pipeline.replaying.options import ReplayOptions
 from hourwheel_pipeline.replaying.probe import ReplayServer, stored
 from hourwheel_pipeline.replaying.progress import Done, ReplayPlan, ReplayProgress, SendAttempt
 from hourwheel_pipeline.replaying.selection import Totals, in_order, selected, totals_of
-from hourwheel_pipeline.words import counted
+from hourwheel_pipeline.runs.progress import stage
+from hourwheel_pipeline.runs.words import counted
 
 __all__ = ["ReplayOptions", "ReplayReport", "run"]
 

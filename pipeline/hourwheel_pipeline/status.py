@@ -7,11 +7,11 @@ from functools import partial
 import msgspec
 
 from hourwheel.times import rfc3339
-from hourwheel_pipeline.failures import REPAIR
 from hourwheel_pipeline.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.lake.tables import NAMESPACE, Lake, files_of
 from hourwheel_pipeline.reconcile import last_of
+from hourwheel_pipeline.runs.failures import REPAIR
 
 
 class ArchiveStatus(msgspec.Struct, frozen=True, kw_only=True):

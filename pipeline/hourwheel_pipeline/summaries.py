@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from hourwheel.times import rfc3339
-from hourwheel_pipeline.words import counted, found_words
+from hourwheel_pipeline.runs.words import counted, found_words
 
 if TYPE_CHECKING:
     from hourwheel.archive.archiver import Archived

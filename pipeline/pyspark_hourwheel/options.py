@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from hourwheel.errors import Rejected
 from hourwheel.times import parse_rfc3339
-from hourwheel_pipeline.option_faults import Location, Name, sentences_of
+from hourwheel_pipeline.runs.option_faults import Location, Name, sentences_of
 
 _OF_SPARK = {"checkpointlocation", "queryname"}
 """Options of Spark itself, which it passes along."""

@@ -21,12 +21,13 @@ from hourwheel.cli.pipeline.output import Output
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key
-from hourwheel_pipeline import exits, jobs, outcomes
-from hourwheel_pipeline.failures import JobFailed, translated
+from hourwheel_pipeline import jobs, outcomes
 from hourwheel_pipeline.lake.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.repair import RepairOptions, TableRepair, report_of
+from hourwheel_pipeline.runs import exits
+from hourwheel_pipeline.runs.failures import JobFailed, translated
 from hourwheel_pipeline.summaries import summary_of
 from tests.pipeline.archives import ArchiveBuilder
 

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 import pyspark_hourwheel
 from hourwheel.client import Api
-from hourwheel_pipeline import session
 from hourwheel_pipeline.jobs import JOBS
 from hourwheel_pipeline.lake import tables
+from hourwheel_pipeline.runs import session
 from pyspark_hourwheel import HourwheelDataSource
 from tests.docs.docstrings import faults, run_example
 from tests.docs.names import Public, members, public

@@ -33,7 +33,7 @@ from hourwheel_pipeline.replay import Replay, ReplayReport, Undecided
 from hourwheel_pipeline.replaying import selection
 from hourwheel_pipeline.replaying.options import ReplayOptions
 from hourwheel_pipeline.replaying.probe import stored
-from hourwheel_pipeline.session import session
+from hourwheel_pipeline.runs.session import session
 from tests.integration.process import Server, bodies, pull
 from tests.pipeline.worlds import World
 from tests.support import NOON_MS, Bench, HandClock

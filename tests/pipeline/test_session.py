@@ -17,7 +17,7 @@ JOB = """
 import json, os, sys
 from pathlib import Path
 from pyspark import StorageLevel
-from hourwheel_pipeline.session import session
+from hourwheel_pipeline.runs.session import session
 
 spark = session("test", master="local[2]", scratch=Path(sys.argv[1]))
 kept = spark.range(1_000).repartition(2).persist(StorageLevel.DISK_ONLY)

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from hourwheel_pipeline.job_options import LakeOptions
-from hourwheel_pipeline.option_faults import Name
+from hourwheel_pipeline.runs.job_options import LakeOptions
+from hourwheel_pipeline.runs.option_faults import Name
 
 
 def _list(value: Any) -> Any:

@@ -14,7 +14,7 @@ from hourwheel_pipeline.reporting.console_files import script, style
 from hourwheel_pipeline.reporting.contents import Contents, Hour, SubjectHours
 from hourwheel_pipeline.reporting.markup import Content, Markup, join, table, tag
 from hourwheel_pipeline.reporting.steps import HOUR_MS, Points, gathered, name_of, spread, step_for
-from hourwheel_pipeline.words import counted
+from hourwheel_pipeline.runs.words import counted
 
 # The charts have seven colours, and one is the subject's.
 _GROUPS = 6

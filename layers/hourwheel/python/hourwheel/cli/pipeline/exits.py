@@ -24,7 +24,7 @@ def errors_as_sentences(traceback: bool) -> Iterator[Callable[[Exception], int]]
 
 
 def _say_why(traceback: bool, error: Exception) -> int:
-    from hourwheel_pipeline.exits import of_error
+    from hourwheel_pipeline.runs.exits import of_error
 
     text = "".join(format_exception(error)) if traceback else f"hourwheel: {_sentence(error)}"
     typer.echo(text, err=True)
@@ -41,8 +41,8 @@ def _sentence(error: Exception) -> str:
 def end_with(reports: Sequence[Any], statuses: Sequence[int] = ()) -> None:
     """Prints the damage that the reports name, and ends the command with the worst exit status: the one that follows
     from the reports, or one of the ``statuses`` of jobs that failed."""
-    from hourwheel_pipeline.exits import worst_of
     from hourwheel_pipeline.outcomes import damage_in, of_reports
+    from hourwheel_pipeline.runs.exits import worst_of
 
     damage = dict.fromkeys(sentence for report in reports for sentence in damage_in(report))
     end(list(damage), worst_of([*statuses, of_reports(reports)]))

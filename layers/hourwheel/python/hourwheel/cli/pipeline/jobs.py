@@ -83,7 +83,7 @@ def _reports(
     name: str, jobs: Sequence["Job"], texts: Mapping[str, str], locations: Locations, master: str, output: Output
 ) -> Iterator[tuple[str, Any]]:
     from hourwheel_pipeline.jobs import read_options, reports_of
-    from hourwheel_pipeline.session import session
+    from hourwheel_pipeline.runs.session import session
 
     now_ms = SystemClock().now_ms()
     options = read_options(jobs, texts, now_ms)
@@ -104,7 +104,7 @@ def _reports(
 
 def lake_status_of(locations: Locations, deep: bool) -> "Status":
     try:
-        from hourwheel_pipeline.failures import in_one_sentence
+        from hourwheel_pipeline.runs.failures import in_one_sentence
         from hourwheel_pipeline.status import status_of
     except ModuleNotFoundError as error:
         raise _lacking(error) from error

@@ -183,7 +183,7 @@ def status(
 
 
 def _show(ctx: typer.Context, status: "Status", data: Path | None) -> None:
-    from hourwheel_pipeline.words import counted, found_words
+    from hourwheel_pipeline.runs.words import counted, found_words
 
     if settings_of(ctx).json:
         write_json(status)
@@ -231,7 +231,7 @@ def report(
     if settings_of(ctx).json:
         write_json(msgspec.json.decode(encoded))
         return
-    from hourwheel_pipeline.words import found_words
+    from hourwheel_pipeline.runs.words import found_words
 
     counts = (msgspec.json.decode(encoded)["reconciled"] or {}).get("counts")
     write_line("never reconciled" if counts is None else found_words(counts))

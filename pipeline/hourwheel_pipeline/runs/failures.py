@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from sqlalchemy.exc import SQLAlchemyError
 
 from hourwheel.errors import Broken, Corrupt, HourwheelError
-from hourwheel_pipeline.exits import DamagedLake
+from hourwheel_pipeline.runs.exits import DamagedLake
 
 _DATA_FILE = re.compile(r"(?:(?:file|s3a?)://?/?)?/?[^\s'\"(),\[\]]+\.parquet\b")
 _METADATA_FILE = re.compile(r"[^\s'\"(),\[\]]+\.(?:avro|metadata\.json)\b")

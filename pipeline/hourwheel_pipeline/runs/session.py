@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from hourwheel_pipeline.scratch import make_scratch
+from hourwheel_pipeline.runs.scratch import make_scratch
 
 __all__ = ["session"]
 
@@ -60,7 +60,7 @@ def session(
     Raises nothing of its own; Spark raises what keeps it from starting.
 
     Example:
-        >>> from hourwheel_pipeline.session import session
+        >>> from hourwheel_pipeline.runs.session import session
         >>> session("questions", master="local[2]").conf.get("spark.sql.session.timeZone")
         'UTC'
     """

@@ -13,7 +13,7 @@ from hourwheel.ports.storage import Blobs
 from hourwheel_pipeline.archive_rows.segment_rows import ArchiveLocation
 from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.lake.tables import NAMESPACE, Lake
-from hourwheel_pipeline.option_faults import Location
+from hourwheel_pipeline.runs.option_faults import Location
 
 
 class LakeOptions(BaseModel):

@@ -1,0 +1,1 @@
+"""Runs jobs: their options, sessions of Spark, scratch files, failures and exit statuses."""
