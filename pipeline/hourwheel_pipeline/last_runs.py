@@ -11,7 +11,7 @@ from hourwheel_pipeline.lake.tables import Lake
 
 if TYPE_CHECKING:
     from hourwheel_pipeline.compact import CompactReport
-    from hourwheel_pipeline.reconcile import Reconciled
+    from hourwheel_pipeline.reconciliation import Reconciled
 
 
 def leave_compacted(lake: Lake, report: "CompactReport") -> None:

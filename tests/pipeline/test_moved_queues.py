@@ -23,7 +23,8 @@ from hourwheel_pipeline.archive_rows.names import PULL_LOG, PULL_LOG_PARTS, pull
 from hourwheel_pipeline.compact import CompactOptions
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.metrics import MetricsOptions
-from hourwheel_pipeline.reconcile import Reconciled, ReconcileOptions
+from hourwheel_pipeline.reconcile import ReconcileOptions
+from hourwheel_pipeline.reconciliation import Reconciled
 from pyspark_hourwheel import HourwheelDataSource
 from tests.integration.process import Server, pull
 

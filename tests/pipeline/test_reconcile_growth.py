@@ -12,7 +12,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel_pipeline import changed_subjects, compact, reconcile, repair
 from hourwheel_pipeline.baseline import Scope, scope_of
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.reconcile import Reconciled
+from hourwheel_pipeline.reconciliation import Reconciled
 from tests.pipeline.faults import FAULTS, Scene
 from tests.pipeline.growth import LONG, archived_and_compacted, judged, same_findings_as_over_everything
 from tests.pipeline.readings import subjects_read

@@ -11,7 +11,7 @@ import pytest
 
 from hourwheel_pipeline.integrity import ArchiveInspection, ArchiveProblem
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
-from hourwheel_pipeline.reconcile import Finding, Reconciled, Unknown
+from hourwheel_pipeline.reconciliation import Finding, Reconciled, Unknown
 from hourwheel_pipeline.reporting.charts import Series, bar_chart, count, duration, line_chart
 from hourwheel_pipeline.reporting.console_files import script
 from hourwheel_pipeline.reporting.contents import FORMAT, Contents, GroupHours, HotKey, Hour, SubjectHours
