@@ -22,7 +22,7 @@ from hourwheel.system import SystemIds
 from hourwheel_pipeline.archive_rows.reading import Work
 from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, Unread, segment_rows, unread_of
 from hourwheel_pipeline.compact_steps import Step, new_links, put_back, steps_of
-from hourwheel_pipeline.integrity import ArchiveInspection, inspect
+from hourwheel_pipeline.judging.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.lake.schemas import PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.lake.tables import CommitConflict, Lake, layout_of

@@ -8,7 +8,7 @@ from hourwheel.ports.storage import Blobs
 from hourwheel.retention.chain import BrokenChain, ChainEnd, LinkedManifest, LostManifest, find, linked
 from hourwheel.retention.manifests import Manifest, manifest_key
 from hourwheel_pipeline.archive_rows.reading import Work, links_from
-from hourwheel_pipeline.integrity import OTHER
+from hourwheel_pipeline.judging.integrity import OTHER
 from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.lake.table_progress import TableProgress
 

@@ -6,12 +6,12 @@ import msgspec
 
 from hourwheel.model.last_runs import CompactRun, LeavingJob, ReconcileRun, ReportRun, TableRun, file_of
 from hourwheel.times import rfc3339
-from hourwheel_pipeline.findings import errors_in
+from hourwheel_pipeline.judging.findings import errors_in
 from hourwheel_pipeline.lake.tables import Lake
 
 if TYPE_CHECKING:
     from hourwheel_pipeline.compact import CompactReport
-    from hourwheel_pipeline.reconciliation import Reconciled
+    from hourwheel_pipeline.judging.reconciliation import Reconciled
 
 
 def leave_compacted(lake: Lake, report: "CompactReport") -> None:

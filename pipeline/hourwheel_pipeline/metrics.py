@@ -36,8 +36,8 @@ from pyspark.sql import functions as fn
 
 from hourwheel.errors import NotFound
 from hourwheel.times import HOUR_MS
-from hourwheel_pipeline.basis import digest_of, quiet_horizon
-from hourwheel_pipeline.changed_subjects import (
+from hourwheel_pipeline.judging.basis import digest_of, quiet_horizon
+from hourwheel_pipeline.judging.changed_subjects import (
     MAX_SUBJECTS,
     ChangeSearch,
     ChangesUnknown,
@@ -47,9 +47,9 @@ from hourwheel_pipeline.changed_subjects import (
     is_small,
     states_of,
 )
-from hourwheel_pipeline.checks.claims import Archive, claims, groups
-from hourwheel_pipeline.checks.coverage import archive_times, groups_of, moment
-from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
+from hourwheel_pipeline.judging.checks.claims import Archive, claims, groups
+from hourwheel_pipeline.judging.checks.coverage import archive_times, groups_of, moment
+from hourwheel_pipeline.judging.checks.evidence import Evidence, evidence_of, start_ms
 from hourwheel_pipeline.lake.schemas import QUEUE, SCHEMAS, TIMESTAMP
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.lake.writing import sized

@@ -25,9 +25,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from hourwheel.errors import NotFound
-from hourwheel_pipeline.all_checks import FindingLimits, all_findings, expired, open_until_ms, within_days
 from hourwheel_pipeline.archive_rows.columns import milliseconds_of
-from hourwheel_pipeline.baseline import (
+from hourwheel_pipeline.judging.all_checks import FindingLimits, all_findings, expired, open_until_ms, within_days
+from hourwheel_pipeline.judging.baseline import (
     Baseline,
     Scope,
     may_be_carried,
@@ -36,20 +36,20 @@ from hourwheel_pipeline.baseline import (
     readable,
     scope_of,
 )
-from hourwheel_pipeline.basis import digest_of, quiet_horizon
-from hourwheel_pipeline.changed_subjects import ChangeSearch, TableState, day_of, is_small, states_of
-from hourwheel_pipeline.checks.claims import Archive, claims, groups
-from hourwheel_pipeline.checks.coverage import Coverage, coverage_of, moment
-from hourwheel_pipeline.checks.evidence import Evidence, evidence_of, start_ms
-from hourwheel_pipeline.findings import COLUMNS, SCHEMA, TABLE, dated, found_at
-from hourwheel_pipeline.integrity import ArchiveInspection, inspect
+from hourwheel_pipeline.judging.basis import digest_of, quiet_horizon
+from hourwheel_pipeline.judging.changed_subjects import ChangeSearch, TableState, day_of, is_small, states_of
+from hourwheel_pipeline.judging.checks.claims import Archive, claims, groups
+from hourwheel_pipeline.judging.checks.coverage import Coverage, coverage_of, moment
+from hourwheel_pipeline.judging.checks.evidence import Evidence, evidence_of, start_ms
+from hourwheel_pipeline.judging.findings import COLUMNS, SCHEMA, TABLE, dated, found_at
+from hourwheel_pipeline.judging.integrity import ArchiveInspection, inspect
+from hourwheel_pipeline.judging.reconciliation import Finding, Reconciled, Unknown, UnknownRows
+from hourwheel_pipeline.judging.row_counts import added, count_rows, since_day, summed
 from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.lake.writing import sized
 from hourwheel_pipeline.last_runs import leave_reconciled
-from hourwheel_pipeline.reconciliation import Finding, Reconciled, Unknown, UnknownRows
-from hourwheel_pipeline.row_counts import added, count_rows, since_day, summed
 from hourwheel_pipeline.runs import words
 from hourwheel_pipeline.runs.job_options import ArchiveOptions, Days
 from hourwheel_pipeline.runs.progress import stage

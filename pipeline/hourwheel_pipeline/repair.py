@@ -21,10 +21,10 @@ from pyspark.sql import functions as fn
 
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, unread_of
-from hourwheel_pipeline.checks.claims import Archive, claims
-from hourwheel_pipeline.checks.coverage import missing_of, stored_of
-from hourwheel_pipeline.integrity import ArchiveInspection, inspect
-from hourwheel_pipeline.lacking import IDENTITY, Fewer, lacking
+from hourwheel_pipeline.judging.checks.claims import Archive, claims
+from hourwheel_pipeline.judging.checks.coverage import missing_of, stored_of
+from hourwheel_pipeline.judging.integrity import ArchiveInspection, inspect
+from hourwheel_pipeline.judging.lacking import IDENTITY, Fewer, lacking
 from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.lake.tables import CommitConflict, Lake, files_of, frame_of, layout_of

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from hourwheel.archive.rebuild_records import Rebuilt
     from hourwheel.model.traces import TracePage
     from hourwheel_pipeline.compact import CompactReport
+    from hourwheel_pipeline.judging.reconciliation import Reconciled
     from hourwheel_pipeline.maintain import MaintainReport
     from hourwheel_pipeline.metrics import Measured
-    from hourwheel_pipeline.reconciliation import Reconciled
     from hourwheel_pipeline.repair import RepairReport
     from hourwheel_pipeline.replay import ReplayReport
     from hourwheel_pipeline.report import Reported

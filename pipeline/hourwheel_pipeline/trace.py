@@ -24,7 +24,7 @@ from hourwheel.trace.history import SourceLog
 from hourwheel.trace.key_reader import reader_of
 from hourwheel.trace.messages import GROUPS, MOST, MessagePosition, accepted_trace, given_ms
 from hourwheel.wire.answer_size import answerable
-from hourwheel_pipeline.changed_subjects import day_of
+from hourwheel_pipeline.judging.changed_subjects import day_of
 from hourwheel_pipeline.lake.schemas import MESSAGES, QUEUE, SCHEDULE, SCHEMAS
 from hourwheel_pipeline.runs.job_options import ArchiveOptions
 from hourwheel_pipeline.runs.option_faults import Name

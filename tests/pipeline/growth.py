@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from hourwheel_pipeline import metrics
+from hourwheel_pipeline.judging.reconciliation import Finding, Reconciled
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.metrics import MetricsOptions
 from hourwheel_pipeline.reconcile import ReconcileOptions
 from hourwheel_pipeline.reconcile import run as reconcile
-from hourwheel_pipeline.reconciliation import Finding, Reconciled
 from hourwheel_pipeline.report import newest
 from tests.pipeline.worlds import DAY, World
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from hourwheel_pipeline import changed_subjects
+from hourwheel_pipeline.judging import changed_subjects
 from tests.pipeline.growth import (
     LONG,
     archived_and_compacted,

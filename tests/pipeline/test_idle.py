@@ -12,9 +12,9 @@ from hourwheel.model.overview import ReportState
 from hourwheel.times import rfc3339
 from hourwheel_pipeline import outcomes, report
 from hourwheel_pipeline.jobs import DAILY, jobs_of, read_options
+from hourwheel_pipeline.judging.reconciliation import Reconciled
 from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.metrics import Measured
-from hourwheel_pipeline.reconciliation import Reconciled
 from hourwheel_pipeline.report import ReportOptions
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.days import Day

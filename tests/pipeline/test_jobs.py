@@ -19,8 +19,8 @@ from hourwheel.errors import Rejected
 from hourwheel_pipeline import metrics_upload
 from hourwheel_pipeline.__main__ import main, parser
 from hourwheel_pipeline.jobs import DAILY, Job, jobs_of, options_of, read_options
+from hourwheel_pipeline.judging.reconciliation import Reconciled, Unknown
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.reconciliation import Reconciled, Unknown
 from tests.contract.services import ministack
 from tests.pipeline.days import CloudWatch, Day, arguments_of
 from tests.pipeline.test_lake_s3 import ENVIRONMENT, REGION

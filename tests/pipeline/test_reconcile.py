@@ -13,10 +13,10 @@ from pyspark.sql import functions as fn
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.retention import chain, manifests
 from hourwheel_pipeline import outcomes
-from hourwheel_pipeline.findings import COLUMNS, DDL, KINDS, dated
+from hourwheel_pipeline.judging.findings import COLUMNS, DDL, KINDS, dated
+from hourwheel_pipeline.judging.reconciliation import Finding, Reconciled
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.reconciliation import Finding, Reconciled
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.faults import faulty
 from tests.pipeline.worlds import World, lively

@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel_pipeline import changed_subjects, compact, reconcile, repair
-from hourwheel_pipeline.baseline import Scope, scope_of
+from hourwheel_pipeline import compact, reconcile, repair
+from hourwheel_pipeline.judging import changed_subjects
+from hourwheel_pipeline.judging.baseline import Scope, scope_of
+from hourwheel_pipeline.judging.reconciliation import Reconciled
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.reconciliation import Reconciled
 from tests.pipeline.faults import FAULTS, Scene
 from tests.pipeline.growth import LONG, archived_and_compacted, judged, same_findings_as_over_everything
 from tests.pipeline.readings import subjects_read

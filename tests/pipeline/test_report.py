@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from hourwheel_pipeline.integrity import ArchiveInspection, ArchiveProblem
+from hourwheel_pipeline.judging.integrity import ArchiveInspection, ArchiveProblem
+from hourwheel_pipeline.judging.reconciliation import Finding, Reconciled, Unknown
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
-from hourwheel_pipeline.reconciliation import Finding, Reconciled, Unknown
 from hourwheel_pipeline.reporting.charts import Series, bar_chart, count, duration, line_chart
 from hourwheel_pipeline.reporting.console_files import script
 from hourwheel_pipeline.reporting.contents import FORMAT, Contents, GroupHours, HotKey, Hour, SubjectHours

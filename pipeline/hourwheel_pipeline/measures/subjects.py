@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from hourwheel.times import HOUR_MS
-from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
+from hourwheel_pipeline.judging.checks.evidence import MESSAGE_KEY, Evidence
 from hourwheel_pipeline.lake.schemas import QUEUE
 from hourwheel_pipeline.measures.hours import hour, milliseconds, percentiles
 

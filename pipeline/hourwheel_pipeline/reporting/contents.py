@@ -5,7 +5,7 @@
 
 import msgspec
 
-from hourwheel_pipeline.reconciliation import Reconciled
+from hourwheel_pipeline.judging.reconciliation import Reconciled
 
 FORMAT = 1
 

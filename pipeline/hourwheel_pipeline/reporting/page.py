@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
-from hourwheel_pipeline.findings import KINDS
-from hourwheel_pipeline.reconciliation import Finding, Reconciled
+from hourwheel_pipeline.judging.findings import KINDS
+from hourwheel_pipeline.judging.reconciliation import Finding, Reconciled
 from hourwheel_pipeline.reporting.charts import Series, bar_chart, count, line_chart, moment
 from hourwheel_pipeline.reporting.console_files import script, style
 from hourwheel_pipeline.reporting.contents import Contents, Hour, SubjectHours

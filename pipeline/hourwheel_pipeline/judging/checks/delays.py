@@ -6,9 +6,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from hourwheel.model.log_names import SCHEDULE_PREFIX
-from hourwheel_pipeline.checks.coverage import Coverage, moment, span
-from hourwheel_pipeline.checks.evidence import MESSAGE_KEY, Evidence
-from hourwheel_pipeline.findings import findings, position_text
+from hourwheel_pipeline.judging.checks.coverage import Coverage, moment, span
+from hourwheel_pipeline.judging.checks.evidence import MESSAGE_KEY, Evidence
+from hourwheel_pipeline.judging.findings import findings, position_text
 from hourwheel_pipeline.lake.schemas import ORPHAN, QUEUE
 
 _POSITION = ("source_log", "source_row", "source_index")

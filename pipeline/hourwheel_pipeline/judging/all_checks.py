@@ -7,13 +7,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from hourwheel_pipeline.archive_rows.segment_rows import ArchiveLocation
-from hourwheel_pipeline.checks.chains import chain_findings, expired_unseen
-from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, moment
-from hourwheel_pipeline.checks.delays import delay_findings
-from hourwheel_pipeline.checks.evidence import Evidence
-from hourwheel_pipeline.checks.handovers import handover_findings
-from hourwheel_pipeline.checks.rows import row_findings
-from hourwheel_pipeline.findings import DDL
+from hourwheel_pipeline.judging.checks.chains import chain_findings, expired_unseen
+from hourwheel_pipeline.judging.checks.coverage import MARGIN_MS, Coverage, moment
+from hourwheel_pipeline.judging.checks.delays import delay_findings
+from hourwheel_pipeline.judging.checks.evidence import Evidence
+from hourwheel_pipeline.judging.checks.handovers import handover_findings
+from hourwheel_pipeline.judging.checks.rows import row_findings
+from hourwheel_pipeline.judging.findings import DDL
 from hourwheel_pipeline.runs.progress import stage
 
 

@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from hourwheel_pipeline.archive_rows.segment_rows import ArchiveLocation
-from hourwheel_pipeline.checks.coverage import Coverage
-from hourwheel_pipeline.checks.evidence import Evidence
-from hourwheel_pipeline.findings import findings
-from hourwheel_pipeline.lacking import Fewer, lacking_ranges
+from hourwheel_pipeline.judging.checks.coverage import Coverage
+from hourwheel_pipeline.judging.checks.evidence import Evidence
+from hourwheel_pipeline.judging.findings import findings
+from hourwheel_pipeline.judging.lacking import Fewer, lacking_ranges
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS
 
 _NARROWED = 1_000

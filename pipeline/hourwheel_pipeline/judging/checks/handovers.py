@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from hourwheel_pipeline.archive_rows.names import PULL_LOG, PULL_LOG_PARTS
-from hourwheel_pipeline.checks.coverage import MARGIN_MS, Coverage, moment, span
-from hourwheel_pipeline.checks.evidence import GROUP, MESSAGE_KEY, PULL_KEY, Evidence, holds
-from hourwheel_pipeline.findings import findings, position_text
+from hourwheel_pipeline.judging.checks.coverage import MARGIN_MS, Coverage, moment, span
+from hourwheel_pipeline.judging.checks.evidence import GROUP, MESSAGE_KEY, PULL_KEY, Evidence, holds
+from hourwheel_pipeline.judging.findings import findings, position_text
 from hourwheel_pipeline.lake.schemas import DEAD, QUEUE, RETRY, SCHEDULE
 
 _ORIGIN = ("origin_queue", "origin_offset")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from hourwheel_pipeline.checks.coverage import Coverage, span
-from hourwheel_pipeline.checks.evidence import GROUP, PULL_KEY, Evidence, holds
-from hourwheel_pipeline.findings import findings, position_text
+from hourwheel_pipeline.judging.checks.coverage import Coverage, span
+from hourwheel_pipeline.judging.checks.evidence import GROUP, PULL_KEY, Evidence, holds
+from hourwheel_pipeline.judging.findings import findings, position_text
 
 _BIN_ROWS = 64
 """Ranges of rows are joined with rows by bins of this many rows: Spark joins equal bins by hash, and compares no row

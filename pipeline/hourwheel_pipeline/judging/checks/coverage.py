@@ -24,7 +24,7 @@ from pyspark.sql import functions as fn
 
 from hourwheel.model.log_names import SCHEDULE_PREFIX
 from hourwheel.times import HOUR_MS, MINUTE_MS
-from hourwheel_pipeline.checks.evidence import GROUP, Evidence, scheduled_since
+from hourwheel_pipeline.judging.checks.evidence import GROUP, Evidence, scheduled_since
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MARKERS, MESSAGES, PULLS
 
 MARGIN_MS = 24 * HOUR_MS

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as fn
 
-from hourwheel_pipeline.checks.evidence import Evidence
+from hourwheel_pipeline.judging.checks.evidence import Evidence
 from hourwheel_pipeline.lake.schemas import DEAD, DISPATCHES, MESSAGES, PULLS, QUEUE
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hourwheel_pipeline.integrity import ArchiveInspection
+from hourwheel_pipeline.judging.integrity import ArchiveInspection
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 
 

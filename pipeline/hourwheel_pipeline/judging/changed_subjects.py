@@ -30,8 +30,8 @@ from hourwheel.retention.chain import LinkedManifest
 from hourwheel.retention.manifests import Manifest, Segment
 from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.archive_rows.reading import links_from
-from hourwheel_pipeline.checks.coverage import groups_of
-from hourwheel_pipeline.checks.evidence import Evidence
+from hourwheel_pipeline.judging.checks.coverage import groups_of
+from hourwheel_pipeline.judging.checks.evidence import Evidence
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 from hourwheel_pipeline.lake.table_progress import TableProgress
 from hourwheel_pipeline.lake.tables import Lake

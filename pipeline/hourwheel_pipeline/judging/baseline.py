@@ -24,7 +24,7 @@ from pyspark.sql import functions as fn
 
 from hourwheel.model.log_names import SCHEDULE_PREFIX, is_schedule
 from hourwheel.times import HOUR_MS
-from hourwheel_pipeline.changed_subjects import (
+from hourwheel_pipeline.judging.changed_subjects import (
     MAX_SUBJECTS,
     ChangeSearch,
     ChangesUnknown,
@@ -32,11 +32,11 @@ from hourwheel_pipeline.changed_subjects import (
     day_of,
     subject_of,
 )
-from hourwheel_pipeline.checks.coverage import MARGIN_MS, missing_of, stored_of
-from hourwheel_pipeline.findings import TABLE, found_at
-from hourwheel_pipeline.lacking import IDENTITY
+from hourwheel_pipeline.judging.checks.coverage import MARGIN_MS, missing_of, stored_of
+from hourwheel_pipeline.judging.findings import TABLE, found_at
+from hourwheel_pipeline.judging.lacking import IDENTITY
+from hourwheel_pipeline.judging.row_counts import RowCounts
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, SCHEMAS
-from hourwheel_pipeline.row_counts import RowCounts
 
 BY_ROW: Final = ("missing_rows", "doubled_rows")
 """Findings about rows of the lake, not about messages: with any of them, the next run judges everything."""
