@@ -20,10 +20,10 @@ from bench.measures import median, today
 from bench.pipeline.archives import build
 from bench.pipeline.growth import growth
 from hourwheel.archive.reading import read_segment
-from hourwheel_pipeline import compact
 from hourwheel_pipeline.archive_rows.arrow import batches
 from hourwheel_pipeline.archive_rows.reading import Work, manifests_from
 from hourwheel_pipeline.archive_rows.segment_rows import ArchiveLocation, segment_rows
+from hourwheel_pipeline.jobs import compact
 from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.lake.schemas import MESSAGES, PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.tables import Lake, layout_of

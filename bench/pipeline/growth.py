@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from bench.measures import median
 from hourwheel.model.messages import NewMessage
-from hourwheel_pipeline import metrics, reconcile
-from hourwheel_pipeline.jobs import Job
+from hourwheel_pipeline.jobs import metrics, reconcile
+from hourwheel_pipeline.jobs.job_names import Job
+from hourwheel_pipeline.jobs.metrics import MetricsOptions
+from hourwheel_pipeline.jobs.reconcile import ReconcileOptions
 from hourwheel_pipeline.judging import changed_subjects
-from hourwheel_pipeline.metrics import MetricsOptions
-from hourwheel_pipeline.reconcile import ReconcileOptions
 from tests.pipeline.worlds import DAY, World
 
 GROUP = "billing"

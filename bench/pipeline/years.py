@@ -101,7 +101,7 @@ def build(root: Path, count: int, logs: int) -> None:
 
 
 def status(archive: str) -> dict[str, float]:
-    from hourwheel_pipeline.status import status_of
+    from hourwheel_pipeline.jobs.status import status_of
 
     began = time.perf_counter()
     found = status_of(archive, f"{archive}-lake")

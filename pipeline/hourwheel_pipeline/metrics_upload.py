@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 
 from hourwheel.adapters.aws.clients import make_client
 from hourwheel.adapters.aws.errors import error_code
-from hourwheel_pipeline.compact import CompactReport
+from hourwheel_pipeline.jobs.compact import CompactReport
 from hourwheel_pipeline.judging.reconciliation import Reconciled
 
 NAMESPACE = "Hourwheel"

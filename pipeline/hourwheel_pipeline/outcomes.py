@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from hourwheel_pipeline.compact import CompactReport
+from hourwheel_pipeline.jobs.compact import CompactReport
+from hourwheel_pipeline.jobs.repair import RepairReport
+from hourwheel_pipeline.jobs.status import Status
 from hourwheel_pipeline.judging.findings import errors_in
 from hourwheel_pipeline.judging.integrity import ArchiveInspection
 from hourwheel_pipeline.judging.reconciliation import Reconciled
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
-from hourwheel_pipeline.repair import RepairReport
 from hourwheel_pipeline.runs.exits import DAMAGE, FINDINGS, FINE
 from hourwheel_pipeline.runs.words import counted
-from hourwheel_pipeline.status import Status
 
 
 def of_reports(reports: Iterable[Any]) -> int:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from hourwheel.archive.archiver import Archived
     from hourwheel.archive.rebuild_records import Rebuilt
     from hourwheel.model.traces import TracePage
-    from hourwheel_pipeline.compact import CompactReport
+    from hourwheel_pipeline.jobs.compact import CompactReport
+    from hourwheel_pipeline.jobs.maintain import MaintainReport
+    from hourwheel_pipeline.jobs.metrics import Measured
+    from hourwheel_pipeline.jobs.repair import RepairReport
+    from hourwheel_pipeline.jobs.replay import ReplayReport
+    from hourwheel_pipeline.jobs.report import Reported
     from hourwheel_pipeline.judging.reconciliation import Reconciled
-    from hourwheel_pipeline.maintain import MaintainReport
-    from hourwheel_pipeline.metrics import Measured
-    from hourwheel_pipeline.repair import RepairReport
-    from hourwheel_pipeline.replay import ReplayReport
-    from hourwheel_pipeline.report import Reported
 
 
 def summary_of(report: Any) -> str:

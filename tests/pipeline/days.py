@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSPreparedRequest
 from hourwheel.system import SystemClock
 from hourwheel_pipeline import metrics_upload
 from hourwheel_pipeline.__main__ import main
-from hourwheel_pipeline.jobs import Job
+from hourwheel_pipeline.jobs.job_names import Job
 from tests.contract.wire import answer
 from tests.pipeline.test_lake_s3 import ENVIRONMENT, REGION
 from tests.pipeline.worlds import World

@@ -8,13 +8,13 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from hourwheel_pipeline import metrics
+from hourwheel_pipeline.jobs import metrics
+from hourwheel_pipeline.jobs.metrics import MetricsOptions
+from hourwheel_pipeline.jobs.reconcile import ReconcileOptions
+from hourwheel_pipeline.jobs.reconcile import run as reconcile
+from hourwheel_pipeline.jobs.report import newest
 from hourwheel_pipeline.judging.reconciliation import Finding, Reconciled
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.metrics import MetricsOptions
-from hourwheel_pipeline.reconcile import ReconcileOptions
-from hourwheel_pipeline.reconcile import run as reconcile
-from hourwheel_pipeline.report import newest
 from tests.pipeline.worlds import DAY, World
 
 LONG = 3 * DAY

@@ -15,8 +15,8 @@ from hourwheel.handover.handover import Transfer
 from hourwheel.logs.entries import CancelMarker, DueTimes, decode_drop_marker, encode_entry
 from hourwheel.model.messages import Message
 from hourwheel.pull_log.records import CLOSED, SETTLED, Position, PullRow
-from hourwheel_pipeline import compact
-from hourwheel_pipeline.compact import CompactOptions, CompactReport
+from hourwheel_pipeline.jobs import compact
+from hourwheel_pipeline.jobs.compact import CompactOptions, CompactReport
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 from hourwheel_pipeline.lake.tables import Lake
 from tests.pipeline.archives import ArchiveBuilder

@@ -21,11 +21,12 @@ from hourwheel.cli.pipeline.output import Output
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key
-from hourwheel_pipeline import jobs, outcomes
+from hourwheel_pipeline import outcomes
+from hourwheel_pipeline.jobs import job_names
+from hourwheel_pipeline.jobs.repair import RepairOptions, TableRepair, report_of
 from hourwheel_pipeline.lake.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.repair import RepairOptions, TableRepair, report_of
 from hourwheel_pipeline.runs import exits
 from hourwheel_pipeline.runs.failures import JobFailed, translated
 from hourwheel_pipeline.summaries import summary_of
@@ -58,7 +59,7 @@ def test_where_all_is_well_the_status_is_zero(root: Path) -> None:
 
 
 def test_the_command_line_knows_the_jobs_that_there_are() -> None:
-    assert set(JOBS) == {*jobs.JOBS, "archive", "rebuild", DAILY}
+    assert set(JOBS) == {*job_names.JOBS, "archive", "rebuild", DAILY}
 
 
 @pytest.mark.parametrize("name", ["nojob", "session", "lake", "Report", "jobs.x", ""])

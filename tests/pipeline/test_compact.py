@@ -18,12 +18,13 @@ from hourwheel.logs.codec import Block, pack, unpack
 from hourwheel.model.messages import Message
 from hourwheel.retention.chain import read
 from hourwheel.retention.manifests import manifest_key
-from hourwheel_pipeline import compact, outcomes
-from hourwheel_pipeline.compact import UnreadableSegments
+from hourwheel_pipeline import outcomes
+from hourwheel_pipeline.jobs import compact
+from hourwheel_pipeline.jobs.compact import UnreadableSegments
+from hourwheel_pipeline.jobs.status import status_of
 from hourwheel_pipeline.lake.schemas import MESSAGES, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.runs import exits
-from hourwheel_pipeline.status import status_of
 from tests.pipeline.archives import ArchiveBuilder
 from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted
 from tests.pipeline.worlds import World, lively

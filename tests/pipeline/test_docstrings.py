@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import pyspark_hourwheel
 from hourwheel.client import Api
-from hourwheel_pipeline.jobs import JOBS
+from hourwheel_pipeline.jobs.job_names import JOBS
 from hourwheel_pipeline.lake import tables
 from hourwheel_pipeline.runs import session
 from pyspark_hourwheel import HourwheelDataSource
@@ -27,7 +27,7 @@ from tests.pipeline.days import Day
 OF_LAKE = {"open", "find", "close", "table", "tables", "read", "rows"}
 """The rest is for the jobs."""
 
-JOB_MODULES = {name: import_module(f"hourwheel_pipeline.{name}") for name in JOBS}
+JOB_MODULES = {name: import_module(f"hourwheel_pipeline.jobs.{name}") for name in JOBS}
 NAMES = [
     *public([*JOB_MODULES.values(), session, pyspark_hourwheel]),
     Public("hourwheel_pipeline.lake.tables.Lake", tables.Lake),

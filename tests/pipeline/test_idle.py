@@ -10,12 +10,13 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.embedded.lake import LakeDirectory, report_answer
 from hourwheel.model.overview import ReportState
 from hourwheel.times import rfc3339
-from hourwheel_pipeline import outcomes, report
-from hourwheel_pipeline.jobs import DAILY, jobs_of, read_options
+from hourwheel_pipeline import outcomes
+from hourwheel_pipeline.jobs import report
+from hourwheel_pipeline.jobs.job_names import DAILY, jobs_of, read_options
+from hourwheel_pipeline.jobs.metrics import Measured
+from hourwheel_pipeline.jobs.report import ReportOptions
 from hourwheel_pipeline.judging.reconciliation import Reconciled
 from hourwheel_pipeline.lake.schemas import SCHEMAS
-from hourwheel_pipeline.metrics import Measured
-from hourwheel_pipeline.report import ReportOptions
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.days import Day
 from tests.pipeline.worlds import DAY, HOUR, World

@@ -10,11 +10,11 @@ from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import OtherFormat, manifest_key
 from hourwheel_pipeline import outcomes
 from hourwheel_pipeline.archive_rows.reading import manifests_from
-from hourwheel_pipeline.compact_steps import new_links
+from hourwheel_pipeline.jobs.compact_steps import new_links
+from hourwheel_pipeline.jobs.status import Status, status_of
 from hourwheel_pipeline.judging.integrity import inspect
 from hourwheel_pipeline.lake.table_progress import TableProgress
 from hourwheel_pipeline.runs import exits
-from hourwheel_pipeline.status import Status, status_of
 from tests.pipeline.archives import ArchiveBuilder
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hourwheel.errors import Rejected
-from hourwheel_pipeline.jobs import Job
+from hourwheel_pipeline.jobs.job_names import Job
 from pyspark_hourwheel.options import BatchOptions, StreamOptions, WriteOptions, read_options
 
 LAKE = {"lake": "/lake"}

@@ -13,11 +13,11 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyspark.sql import DataFrame, SparkSession
 
 from hourwheel.errors import Broken, NotFound
-from hourwheel_pipeline import maintain
+from hourwheel_pipeline.jobs import maintain
+from hourwheel_pipeline.jobs.maintain import MaintainOptions
 from hourwheel_pipeline.lake.schemas import SCHEMAS, TIMESTAMP, spark_ddl
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.lake.tables import CommitConflict, Lake
-from hourwheel_pipeline.maintain import MaintainOptions
 
 SCHEMA = pa.schema(
     [pa.field("day", pa.date32(), nullable=False), pa.field("n", pa.int64()), pa.field("text", pa.string())]

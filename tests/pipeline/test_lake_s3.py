@@ -19,9 +19,9 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from hourwheel.adapters.aws import s3
 from hourwheel.system import SystemClock
+from hourwheel_pipeline.jobs.maintain import MaintainOptions, Maintenance
 from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.maintain import MaintainOptions, Maintenance
 from tests.contract.services import ministack
 
 REGION, BUCKET = "us-east-1", "lake"

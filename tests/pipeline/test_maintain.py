@@ -14,10 +14,10 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyspark.sql import SparkSession
 
 from hourwheel.system import SystemClock
-from hourwheel_pipeline import maintain
+from hourwheel_pipeline.jobs import maintain
+from hourwheel_pipeline.jobs.maintain import MaintainOptions, Maintenance, TableMaintenance
 from hourwheel_pipeline.lake.schemas import MESSAGES, spark_ddl
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.maintain import MaintainOptions, Maintenance, TableMaintenance
 from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
 
 SCHEMA = pa.schema([pa.field("day", pa.date32()), pa.field("n", pa.int64())])

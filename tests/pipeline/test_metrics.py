@@ -12,11 +12,11 @@ from pyspark.sql import functions as fn
 
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import RetryLater
-from hourwheel_pipeline import metrics, report
+from hourwheel_pipeline.jobs import metrics, report
+from hourwheel_pipeline.jobs.metrics import Measured, MetricsOptions, first_ms
+from hourwheel_pipeline.jobs.report import ReportOptions, contents_of, newest
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.measures.hours import percentiles
-from hourwheel_pipeline.metrics import Measured, MetricsOptions, first_ms
-from hourwheel_pipeline.report import ReportOptions, contents_of, newest
 from hourwheel_pipeline.reporting.contents import Contents
 from tests.pipeline.worlds import HOUR, World
 from tests.support import NOON_MS

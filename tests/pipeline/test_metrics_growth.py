@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel_pipeline import metrics
-from hourwheel_pipeline.compact import CompactOptions
-from hourwheel_pipeline.compact import run as compact
+from hourwheel_pipeline.jobs import metrics
+from hourwheel_pipeline.jobs.compact import CompactOptions
+from hourwheel_pipeline.jobs.compact import run as compact
+from hourwheel_pipeline.jobs.report import newest
 from hourwheel_pipeline.judging import changed_subjects
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.report import newest
 from tests.pipeline.growth import LONG, archived_and_compacted, same_metrics_as_over_everything
 from tests.pipeline.readings import subjects_read
 from tests.pipeline.worlds import HOUR, World

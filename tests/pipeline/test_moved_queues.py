@@ -18,13 +18,13 @@ from hourwheel.pull_log.records import Position, PullRow
 from hourwheel.registry.registry import Registry
 from hourwheel.sweep.erasure import make_registry
 from hourwheel.system import SystemClock
-from hourwheel_pipeline import compact, metrics, reconcile
 from hourwheel_pipeline.archive_rows.names import PULL_LOG, PULL_LOG_PARTS, pull_log_owner
-from hourwheel_pipeline.compact import CompactOptions
+from hourwheel_pipeline.jobs import compact, metrics, reconcile
+from hourwheel_pipeline.jobs.compact import CompactOptions
+from hourwheel_pipeline.jobs.metrics import MetricsOptions
+from hourwheel_pipeline.jobs.reconcile import ReconcileOptions
 from hourwheel_pipeline.judging.reconciliation import Reconciled
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.metrics import MetricsOptions
-from hourwheel_pipeline.reconcile import ReconcileOptions
 from pyspark_hourwheel import HourwheelDataSource
 from tests.integration.process import Server, pull
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.adapters.files import FileBlobs
-from hourwheel_pipeline import compact, reconcile, repair
+from hourwheel_pipeline.jobs import compact, reconcile, repair
 from hourwheel_pipeline.judging import changed_subjects
 from hourwheel_pipeline.judging.baseline import Scope, scope_of
 from hourwheel_pipeline.judging.reconciliation import Reconciled

@@ -7,10 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import Corrupt
-from hourwheel_pipeline import outcomes, repair
+from hourwheel_pipeline import outcomes
+from hourwheel_pipeline.jobs import repair
+from hourwheel_pipeline.jobs.repair import RepairOptions, RepairReport
 from hourwheel_pipeline.lake.schemas import MESSAGES, PULLS
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.repair import RepairOptions, RepairReport
 from hourwheel_pipeline.runs import exits
 from hourwheel_pipeline.runs.failures import in_one_sentence
 from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted

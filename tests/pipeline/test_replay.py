@@ -27,9 +27,9 @@ from hourwheel.model.pulls import PullRequest
 from hourwheel.model.route_records import SubjectRoute
 from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.system import SystemIds
-from hourwheel_pipeline import replay
-from hourwheel_pipeline.jobs import Job
-from hourwheel_pipeline.replay import Replay, ReplayReport, Undecided
+from hourwheel_pipeline.jobs import replay
+from hourwheel_pipeline.jobs.job_names import Job
+from hourwheel_pipeline.jobs.replay import Replay, ReplayReport, Undecided
 from hourwheel_pipeline.replaying import selection
 from hourwheel_pipeline.replaying.options import ReplayOptions
 from hourwheel_pipeline.replaying.probe import stored

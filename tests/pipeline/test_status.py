@@ -4,8 +4,8 @@ from pathlib import Path
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.model.messages import Message
+from hourwheel_pipeline.jobs.status import status_of
 from hourwheel_pipeline.lake.schemas import SCHEMAS
-from hourwheel_pipeline.status import status_of
 from tests.pipeline.archives import ArchiveBuilder
 
 

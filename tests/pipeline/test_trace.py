@@ -17,9 +17,9 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
 from hourwheel.model.traces import TracePage
 from hourwheel.trace.messages import SearchSpan
-from hourwheel_pipeline import trace
+from hourwheel_pipeline.jobs import trace
+from hourwheel_pipeline.jobs.trace import TraceOptions
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.trace import TraceOptions
 from tests.pipeline.worlds import DAY, World, lively
 
 EACH = 7

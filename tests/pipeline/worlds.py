@@ -15,13 +15,13 @@ from hourwheel.model.groups import RetryPolicy, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, RetryLater
 from hourwheel.ports.storage import CellStorage
-from hourwheel_pipeline import compact
-from hourwheel_pipeline.compact import CompactOptions
+from hourwheel_pipeline.jobs import compact
+from hourwheel_pipeline.jobs.compact import CompactOptions
+from hourwheel_pipeline.jobs.metrics import Measured, MetricsOptions
+from hourwheel_pipeline.jobs.metrics import run as measure
+from hourwheel_pipeline.jobs.reconcile import ReconcileOptions
+from hourwheel_pipeline.jobs.reconcile import run as reconcile
 from hourwheel_pipeline.judging.reconciliation import Reconciled
-from hourwheel_pipeline.metrics import Measured, MetricsOptions
-from hourwheel_pipeline.metrics import run as measure
-from hourwheel_pipeline.reconcile import ReconcileOptions
-from hourwheel_pipeline.reconcile import run as reconcile
 from tests.support import AT_ONCE, Bench
 
 HOUR = 3_600

@@ -21,7 +21,7 @@ from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.retention.chain import end_of
 from hourwheel.retention.manifests import manifest_key
-from hourwheel_pipeline.jobs import Job
+from hourwheel_pipeline.jobs.job_names import Job
 from tests.unit.cli.conftest import Shell
 
 OUTPUTS = {
@@ -91,7 +91,7 @@ def archived(data: Path) -> list[Path]:
 
 
 def test_without_pyspark_nothing_is_archived_first(shell: Shell, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("hourwheel_pipeline.jobs")]:
+    for name in [name for name in sys.modules if name.startswith("hourwheel_pipeline.jobs.job_names")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)

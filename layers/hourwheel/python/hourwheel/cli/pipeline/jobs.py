@@ -16,8 +16,8 @@ from hourwheel.system import SystemClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from hourwheel_pipeline.jobs import Job
-    from hourwheel_pipeline.status import Status
+    from hourwheel_pipeline.jobs.job_names import Job
+    from hourwheel_pipeline.jobs.status import Status
 
 ARCHIVE, DAILY, REBUILD, TRACE = "archive", "daily", "rebuild", "trace"
 JOBS = (
@@ -68,7 +68,7 @@ def spark_reports(
     ends; for a job that fails, its ``HourwheelError``. Raises ``Missing`` without Spark, and ``Rejected`` for wrong
     options, before anything runs."""
     try:
-        from hourwheel_pipeline.jobs import jobs_of, options_of, read_options
+        from hourwheel_pipeline.jobs.job_names import jobs_of, options_of, read_options
     except ModuleNotFoundError as error:
         raise _lacking(error) from error
     jobs = jobs_of(job)
@@ -82,7 +82,7 @@ def spark_reports(
 def _reports(
     name: str, jobs: Sequence["Job"], texts: Mapping[str, str], locations: Locations, master: str, output: Output
 ) -> Iterator[tuple[str, Any]]:
-    from hourwheel_pipeline.jobs import read_options, reports_of
+    from hourwheel_pipeline.jobs.job_names import read_options, reports_of
     from hourwheel_pipeline.runs.session import session
 
     now_ms = SystemClock().now_ms()
@@ -104,8 +104,8 @@ def _reports(
 
 def lake_status_of(locations: Locations, deep: bool) -> "Status":
     try:
+        from hourwheel_pipeline.jobs.status import status_of
         from hourwheel_pipeline.runs.failures import in_one_sentence
-        from hourwheel_pipeline.status import status_of
     except ModuleNotFoundError as error:
         raise _lacking(error) from error
     with in_one_sentence():

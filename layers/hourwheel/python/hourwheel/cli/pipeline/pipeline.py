@@ -31,7 +31,7 @@ from hourwheel.errors import HourwheelError
 
 # The extra ``pipeline`` alone installs these packages: the functions below import them.
 if TYPE_CHECKING:
-    from hourwheel_pipeline.status import Status
+    from hourwheel_pipeline.jobs.status import Status
 
 _EXITS = "Exit status: 0 all is well; 1 a job failed; 2 wrong usage; 3 findings; 4 the archive or the lake is damaged."
 

@@ -10,7 +10,7 @@ from hourwheel_pipeline.judging.findings import errors_in
 from hourwheel_pipeline.lake.tables import Lake
 
 if TYPE_CHECKING:
-    from hourwheel_pipeline.compact import CompactReport
+    from hourwheel_pipeline.jobs.compact import CompactReport
     from hourwheel_pipeline.judging.reconciliation import Reconciled
 
 

@@ -16,12 +16,12 @@ from pydantic import PositiveInt
 
 from hourwheel.errors import NotFound
 from hourwheel.times import HOUR_MS
-from hourwheel_pipeline import metrics
 from hourwheel_pipeline.archive_rows.columns import milliseconds_of
+from hourwheel_pipeline.jobs import metrics
+from hourwheel_pipeline.jobs.last_runs import leave_report
+from hourwheel_pipeline.jobs.reconcile import last_of, with_findings
 from hourwheel_pipeline.lake.locations import Files
 from hourwheel_pipeline.lake.tables import Lake
-from hourwheel_pipeline.last_runs import leave_report
-from hourwheel_pipeline.reconcile import last_of, with_findings
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.page import page
 from hourwheel_pipeline.runs.job_options import LakeOptions

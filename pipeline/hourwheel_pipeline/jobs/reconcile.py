@@ -26,6 +26,7 @@ from pyspark.sql import functions as fn
 
 from hourwheel.errors import NotFound
 from hourwheel_pipeline.archive_rows.columns import milliseconds_of
+from hourwheel_pipeline.jobs.last_runs import leave_reconciled
 from hourwheel_pipeline.judging.all_checks import FindingLimits, all_findings, expired, open_until_ms, within_days
 from hourwheel_pipeline.judging.baseline import (
     Baseline,
@@ -49,7 +50,6 @@ from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.lake.writing import sized
-from hourwheel_pipeline.last_runs import leave_reconciled
 from hourwheel_pipeline.runs import words
 from hourwheel_pipeline.runs.job_options import ArchiveOptions, Days
 from hourwheel_pipeline.runs.progress import stage

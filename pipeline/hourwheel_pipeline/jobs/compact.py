@@ -21,13 +21,13 @@ from hourwheel.retention.manifests import manifest_key
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.archive_rows.reading import Work
 from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, Unread, segment_rows, unread_of
-from hourwheel_pipeline.compact_steps import Step, new_links, put_back, steps_of
+from hourwheel_pipeline.jobs.compact_steps import Step, new_links, put_back, steps_of
+from hourwheel_pipeline.jobs.last_runs import leave_compacted
 from hourwheel_pipeline.judging.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.lake.schemas import PARTITION, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
 from hourwheel_pipeline.lake.tables import CommitConflict, Lake, layout_of
 from hourwheel_pipeline.lake.writing import FILE_BYTES, share_of, write
-from hourwheel_pipeline.last_runs import leave_compacted
 from hourwheel_pipeline.runs.job_options import ArchiveOptions
 from hourwheel_pipeline.runs.progress import stage
 from hourwheel_pipeline.runs.words import counted

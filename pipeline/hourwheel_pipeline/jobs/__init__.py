@@ -1,0 +1,1 @@
+"""Contains a module for each job of the pipeline, and finds jobs by their names."""
