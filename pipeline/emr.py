@@ -29,6 +29,6 @@ if __name__ == "__main__":
         sys.exit(reason)
 
     from hourwheel_pipeline.__main__ import main
-    from hourwheel_pipeline.outcomes import failed
+    from hourwheel_pipeline.outcomes.report_status import failed
 
     sys.exit(failed(main()))

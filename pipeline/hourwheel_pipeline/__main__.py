@@ -16,8 +16,8 @@ import msgspec
 from hourwheel.errors import HourwheelError
 from hourwheel.system import SystemClock
 from hourwheel_pipeline.jobs.job_names import DAILY, JOBS, jobs_of, options_of, read_options, reports_of
-from hourwheel_pipeline.metrics_upload import metrics_of, publish, without_failing
-from hourwheel_pipeline.outcomes import damage_in, of_reports
+from hourwheel_pipeline.outcomes.metrics_upload import metrics_of, publish, without_failing
+from hourwheel_pipeline.outcomes.report_status import damage_in, of_reports
 from hourwheel_pipeline.runs.exits import of_error, worst_of
 from hourwheel_pipeline.runs.session import session
 

@@ -6,7 +6,7 @@ from typing import Any
 from tests.infra.synthesis import ACCOUNT, Synthesis
 
 ROOT = Path(__file__).parents[2]
-FIGURES = ROOT / "pipeline/hourwheel_pipeline/metrics_upload.py"
+FIGURES = ROOT / "pipeline/hourwheel_pipeline/outcomes/metrics_upload.py"
 LIBRARY = ROOT / "layers/hourwheel/python/hourwheel"
 
 ALARMS = {

@@ -10,7 +10,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from hourwheel_pipeline.metrics_upload import log_group
+from hourwheel_pipeline.outcomes.metrics_upload import log_group
 from infra import pipeline
 from infra.settings import Wrong
 from pipeline import build
@@ -117,7 +117,7 @@ def test_the_job_is_told_of_this_cell(jobs: Jobs) -> None:
         "--days=40",
         "--cell=orders-eu",
     ]
-    source = "".join(path.read_text() for path in JOBS.glob("*.py"))
+    source = "".join(path.read_text() for path in JOBS.rglob("*.py"))
     for argument in jobs.asked["jobDriver"]["sparkSubmit"]["entryPointArguments"][1:-1]:
         name = argument.removeprefix("--").partition("=")[0]
         assert re.search(rf"^    {name}: (str|Location|PositiveInt)", source, re.MULTILINE), (
@@ -279,7 +279,7 @@ def test_the_command_line_is_told_where_to_find_it(jobs: Jobs) -> None:
 
 def test_the_tables_that_the_job_may_use_are_those_of_the_lake() -> None:
     named = set()
-    for path in JOBS.glob("*.py"):
+    for path in JOBS.rglob("*.py"):
         named |= set(re.findall(r'^(?:TABLE|MESSAGES|PULLS|DISPATCHES) = "(\w+)"', path.read_text(), re.MULTILINE))
     assert named <= set(pipeline.TABLES)
     assert {"findings"} <= named

@@ -12,9 +12,9 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest
 
 from hourwheel.system import SystemClock
-from hourwheel_pipeline import metrics_upload
 from hourwheel_pipeline.__main__ import main
 from hourwheel_pipeline.jobs.job_names import Job
+from hourwheel_pipeline.outcomes import metrics_upload
 from tests.contract.wire import answer
 from tests.pipeline.test_lake_s3 import ENVIRONMENT, REGION
 from tests.pipeline.worlds import World

@@ -21,15 +21,15 @@ from hourwheel.cli.pipeline.output import Output
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key
-from hourwheel_pipeline import outcomes
 from hourwheel_pipeline.jobs import job_names
 from hourwheel_pipeline.jobs.repair import RepairOptions, TableRepair, report_of
 from hourwheel_pipeline.lake.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.outcomes import report_status
+from hourwheel_pipeline.outcomes.summaries import summary_of
 from hourwheel_pipeline.runs import exits
 from hourwheel_pipeline.runs.failures import JobFailed, translated
-from hourwheel_pipeline.summaries import summary_of
 from tests.pipeline.archives import ArchiveBuilder
 
 
@@ -181,17 +181,17 @@ def test_repair_names_the_objects_that_only_a_copy_can_restore_and_ends_with_dam
     assert summary_of(whole) == (
         "3 segments and no data files checked: 1 object that only a copy of the archive can bring back"
     )
-    assert outcomes.damage_in(whole) == [f"{missing}, of manifest 0, is missing: put it back from a copy"]
+    assert report_status.damage_in(whole) == [f"{missing}, of manifest 0, is missing: put it back from a copy"]
     assert [table.table for table in report.tables] == [MESSAGES]
     assert summary_of(report) == (
         "3 segments and 1 data file checked: 1 damaged data file removed, 3 rows restored from the archive,"
         " 2 objects that only a copy of the archive can bring back"
     )
-    assert outcomes.damage_in(report) == [
+    assert report_status.damage_in(report) == [
         f"{missing}: segment is missing",
         f"{quarantined} is quarantined (it is cut off): put it back from a copy, then run compact with --again",
     ]
-    assert outcomes.of_reports([whole]) == outcomes.of_reports([report]) == exits.DAMAGE
+    assert report_status.of_reports([whole]) == report_status.of_reports([report]) == exits.DAMAGE
 
 
 def test_an_option_that_does_not_exist_is_wrong_usage(root: Path) -> None:

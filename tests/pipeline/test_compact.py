@@ -18,12 +18,12 @@ from hourwheel.logs.codec import Block, pack, unpack
 from hourwheel.model.messages import Message
 from hourwheel.retention.chain import read
 from hourwheel.retention.manifests import manifest_key
-from hourwheel_pipeline import outcomes
 from hourwheel_pipeline.jobs import compact
 from hourwheel_pipeline.jobs.compact import UnreadableSegments
 from hourwheel_pipeline.jobs.status import status_of
 from hourwheel_pipeline.lake.schemas import MESSAGES, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.archives import ArchiveBuilder
 from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted
@@ -312,7 +312,7 @@ def test_a_lost_manifest_is_passed_over_and_taken_once_it_is_back(
         report = lake.compact()
         assert report.archive is not None
         assert [problem.key for problem in report.archive.problems] == [key]
-        assert outcomes.of_reports([report]) == exits.DAMAGE
+        assert report_status.of_reports([report]) == exits.DAMAGE
     assert {number for table in SCHEMAS for number in manifests_in(lake, table)} == {0, 1, 3, 4}
     with closing(Lake.open(lake.lake)) as opened:
         assert [opened.table_progress(table).lost for table in SCHEMAS] == [(2,)] * 3

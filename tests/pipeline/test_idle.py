@@ -10,13 +10,13 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.embedded.lake import LakeDirectory, report_answer
 from hourwheel.model.overview import ReportState
 from hourwheel.times import rfc3339
-from hourwheel_pipeline import outcomes
 from hourwheel_pipeline.jobs import report
 from hourwheel_pipeline.jobs.job_names import DAILY, jobs_of, read_options
 from hourwheel_pipeline.jobs.metrics import Measured
 from hourwheel_pipeline.jobs.report import ReportOptions
 from hourwheel_pipeline.judging.reconciliation import Reconciled
 from hourwheel_pipeline.lake.schemas import SCHEMAS
+from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.days import Day
 from tests.pipeline.worlds import DAY, HOUR, World
@@ -52,7 +52,7 @@ def test_a_run_with_nothing_new_needs_no_spark_and_repeats_the_last_report(world
     assert reports["reconcile"].rows["messages queue"] == 4
     assert (reports["reconcile"].found_ms, reports["reconcile"].counts) == (world.now_ms, {})
     assert (reports["metrics"].rows, reports["report"].subjects) == (0, 2)
-    assert outcomes.of_reports(reports.values()) == exits.FINE
+    assert report_status.of_reports(reports.values()) == exits.FINE
 
 
 def test_the_server_tells_what_the_last_runs_found(world: World) -> None:
@@ -95,7 +95,7 @@ def test_a_deleted_segment_is_reported_without_spark(world: World) -> None:
     report = run(world, none, "reconcile")["reconcile"]
     archive.put(key, data)
     assert [problem.key for problem in report.archive.problems] == [key]
-    assert outcomes.of_reports([report]) == exits.DAMAGE
+    assert report_status.of_reports([report]) == exits.DAMAGE
 
 
 def test_new_rows_are_judged_and_so_are_rows_that_a_later_horizon_decides_about(

@@ -8,12 +8,12 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.errors import Corrupt
 from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import OtherFormat, manifest_key
-from hourwheel_pipeline import outcomes
 from hourwheel_pipeline.archive_rows.reading import manifests_from
 from hourwheel_pipeline.jobs.compact_steps import new_links
 from hourwheel_pipeline.jobs.status import Status, status_of
 from hourwheel_pipeline.judging.integrity import inspect
 from hourwheel_pipeline.lake.table_progress import TableProgress
+from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.archives import ArchiveBuilder
 
@@ -48,7 +48,7 @@ def test_an_archive_that_is_whole_has_no_problems(tmp_path: Path) -> None:
     archived(tmp_path)
     found = inspect(str(tmp_path / "archive"), last_manifest=3, deep=True)
     assert (found.manifests, found.segments, found.count) == (4, 4, 0)
-    assert outcomes.of_reports([asked(tmp_path)]) == exits.FINE
+    assert report_status.of_reports([asked(tmp_path)]) == exits.FINE
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -68,8 +68,8 @@ def test_with_a_manifest_missing_the_status_counts_up_to_the_last_one_and_report
     status = asked(tmp_path)
     assert (status.archive.manifests, status.archive.last) == (4, "1970-01-01T00:00:04.000Z")
     assert {table.behind for table in status.tables} == {4}
-    assert outcomes.of_reports([status]) == exits.DAMAGE
-    (sentence,) = outcomes.damage_in(status)
+    assert report_status.of_reports([status]) == exits.DAMAGE
+    (sentence,) = report_status.damage_in(status)
     assert sentence == f"{manifest_key(1)} is missing, though later ones are there: put it back from a copy"
 
 
@@ -90,7 +90,7 @@ def test_a_missing_or_truncated_segment_is_a_problem(tmp_path: Path) -> None:
     archive.put(short, data[:-1])
     assert kinds(tmp_path) == [("missing_segment", gone), ("wrong_size", short)]
     assert kinds(tmp_path, deep=True) == [("missing_segment", gone), ("wrong_content", short)]
-    assert outcomes.of_reports([asked(tmp_path)]) == exits.DAMAGE
+    assert report_status.of_reports([asked(tmp_path)]) == exits.DAMAGE
 
 
 def test_a_segment_of_the_right_size_is_judged_by_its_checksum_where_it_is_read(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_an_archive_of_the_former_format_is_a_problem_and_not_empty(tmp_path: Pa
     (problem,) = inspect(str(tmp_path / "archive")).problems
     assert (problem.kind, problem.key) == ("unreadable_manifest", "manifests/000000000000")
     assert "has format 3, and this version of Hourwheel reads format 4" in problem.says
-    assert outcomes.of_reports([asked(tmp_path)]) == exits.DAMAGE
+    assert report_status.of_reports([asked(tmp_path)]) == exits.DAMAGE
 
 
 def test_an_archive_of_the_former_format_is_not_compacted_into_an_empty_lake(tmp_path: Path) -> None:

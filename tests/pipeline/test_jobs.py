@@ -16,11 +16,11 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import Rejected
-from hourwheel_pipeline import metrics_upload
 from hourwheel_pipeline.__main__ import main, parser
 from hourwheel_pipeline.jobs.job_names import DAILY, Job, jobs_of, options_of, read_options
 from hourwheel_pipeline.judging.reconciliation import Reconciled, Unknown
 from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.outcomes import metrics_upload
 from tests.contract.services import ministack
 from tests.pipeline.days import CloudWatch, Day, arguments_of
 from tests.pipeline.test_lake_s3 import ENVIRONMENT, REGION

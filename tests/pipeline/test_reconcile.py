@@ -12,11 +12,11 @@ from pyspark.sql import functions as fn
 
 from hourwheel.adapters.files import FileBlobs
 from hourwheel.retention import chain, manifests
-from hourwheel_pipeline import outcomes
 from hourwheel_pipeline.judging.findings import COLUMNS, DDL, KINDS, dated
 from hourwheel_pipeline.judging.reconciliation import Finding, Reconciled
 from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS
 from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.faults import faulty
 from tests.pipeline.worlds import World, lively
@@ -127,7 +127,7 @@ def test_damage_of_each_kind_is_reported_and_leads_to_no_findings(spark: SparkSe
     _counts_three_segments(found)
     assert found.archive is not None
     assert sorted(problem.key for problem in found.archive.problems) == sorted([*gone, *cut])
-    assert outcomes.of_reports([found]) == exits.DAMAGE
+    assert report_status.of_reports([found]) == exits.DAMAGE
 
 
 def _counts_three_segments(found: Reconciled) -> None:
@@ -168,7 +168,7 @@ def test_without_a_manifest_and_a_segment_the_rest_is_judged_and_the_damage_repo
     assert found.findings == []
     assert found.archive is not None
     assert [problem.key for problem in found.archive.problems] == [manifests.manifest_key(0), gone]
-    assert outcomes.of_reports([found]) == exits.DAMAGE
+    assert report_status.of_reports([found]) == exits.DAMAGE
 
 
 def test_the_rows_of_a_lost_manifest_are_unknown_and_named_each_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_rows_of_a_lost_manifest_are_unknown_and_named_each_time(spark: Spar
         assert found.findings == []
         lost = {(one.log, one.start, one.end) for one in found.unknown.rows if one.why == "lost"}
         assert lost == {(span.log, span.start, span.end) for span in middle.spans}
-        assert outcomes.of_reports([found]) == exits.DAMAGE
+        assert report_status.of_reports([found]) == exits.DAMAGE
 
 
 def _kinds(segments: list[manifests.Segment]) -> set[str]:

@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import Corrupt
-from hourwheel_pipeline import outcomes
 from hourwheel_pipeline.jobs import repair
 from hourwheel_pipeline.jobs.repair import RepairOptions, RepairReport
 from hourwheel_pipeline.lake.schemas import MESSAGES, PULLS
 from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from hourwheel_pipeline.runs.failures import in_one_sentence
 from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
@@ -76,4 +76,4 @@ def test_rows_that_the_archive_lacks_too_are_named_and_are_damage(lake: Compacte
     (table,) = report.tables
     assert (table.rows, len(table.lost)) == (0, 2)
     assert all("segment is missing; put it back from a copy" in sentence for sentence in table.lost)
-    assert outcomes.of_reports([report]) == exits.DAMAGE
+    assert report_status.of_reports([report]) == exits.DAMAGE

@@ -41,7 +41,7 @@ def _sentence(error: Exception) -> str:
 def end_with(reports: Sequence[Any], statuses: Sequence[int] = ()) -> None:
     """Prints the damage that the reports name, and ends the command with the worst exit status: the one that follows
     from the reports, or one of the ``statuses`` of jobs that failed."""
-    from hourwheel_pipeline.outcomes import damage_in, of_reports
+    from hourwheel_pipeline.outcomes.report_status import damage_in, of_reports
     from hourwheel_pipeline.runs.exits import worst_of
 
     damage = dict.fromkeys(sentence for report in reports for sentence in damage_in(report))

@@ -23,7 +23,7 @@ class Output:
 
     def write(self, job: str, report: Any) -> None:
         """Writes the report of a job, with the time since the last report."""
-        from hourwheel_pipeline.summaries import summary_of
+        from hourwheel_pipeline.outcomes.summaries import summary_of
 
         ended_ms = SystemClock().now_ms()
         if self.json:
