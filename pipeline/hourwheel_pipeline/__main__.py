@@ -1,7 +1,7 @@
 """``python -m hourwheel_pipeline JOB --archive … --lake …``: runs a job of the pipeline, or all daily jobs.
 
 Prints the report of each job as a line of JSON, and on stderr a line for each damaged object and for the reason why a
-job failed. The daily jobs after one that failed run all the same. Ends with an exit status of ``exits.py``.
+job failed. The daily jobs after one that failed run all the same. Ends with an exit status of ``runs/exits.py``.
 """
 
 import argparse

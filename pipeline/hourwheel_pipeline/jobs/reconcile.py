@@ -2,10 +2,10 @@
 working system has no findings.
 
 The job judges the subjects that changed since its last run, and takes over its earlier findings about all others
-(``baseline.py``). With ``full`` it judges all subjects. With ``since`` or ``days`` it reads a part of the tables; with
-``days`` it takes over findings of these days for a week, and then judges all subjects again. A run over a part does
-not judge rows stored on the first day itself, pulls whose previous row is older, redriven dead letters, and messages
-that were moved out of an older bucket.
+(``judging/baseline.py``). With ``full`` it judges all subjects. With ``since`` or ``days`` it reads a part of the
+tables; with ``days`` it takes over findings of these days for a week, and then judges all subjects again. A run over a
+part does not judge rows stored on the first day itself, pulls whose previous row is older, redriven dead letters, and
+messages that were moved out of an older bucket.
 
 The job adds its findings to the table ``findings``, all with the ``found_at`` of the run, and records its counts in the
 summary of the table.

@@ -1,8 +1,8 @@
 """Finds the subjects with rows that are new in the lake since an earlier run of a job.
 
 Metrics and most checks follow from the rows of one subject and from rows that name no subject (cancel markers, dropped
-messages). So a run reads only the subjects for which something may have changed. ``metrics.py`` and ``baseline.py``
-decide which subjects these are besides those with new rows.
+messages). So a run reads only the subjects for which something may have changed. ``jobs/metrics.py`` and
+``baseline.py`` decide which subjects these are besides those with new rows.
 
 The search gives up, and the run reads everything, where rows may have changed in other ways. It does so where a
 quarantined segment was taken, the numbers of rows do not add up (rows were deleted, doubled or repaired), or a manifest
