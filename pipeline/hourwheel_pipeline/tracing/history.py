@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from hourwheel.archive.reading import pull_rows
 from hourwheel.dead_letters.dead_rows import DeadState
@@ -25,6 +26,8 @@ _ORDERED_ROWS = 1_000
 logs does."""
 
 REDRIVEN = "redriven"
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -122,16 +125,9 @@ class LakeHistory:
         first_attempts = self.rows.of(MESSAGES, kind=RETRY, log=self.group.retry_log, attempt=1, **origin)
         died = letter["accepted_at"], letter["row"]
         times = ((death["accepted_at"], death["row"]) for death in deaths)
-        later = min((time for time in times if time > died), default=None)
-        return min(
-            (
-                attempt
-                for attempt in first_attempts
-                if attempt["accepted_at"] >= died[0] and (later is None or attempt["accepted_at"] <= later[0])
-            ),
-            key=lambda attempt: attempt["row"],
-            default=None,
-        )
+        later = min((time for time in times if time > died), default=(_NEVER, 0))
+        between = (attempt for attempt in first_attempts if died[0] <= attempt["accepted_at"] <= later[0])
+        return min(between, key=lambda attempt: attempt["row"], default=None)
 
     def _copies(self, log: str, row_no: int) -> list[TableRow]:
         """Returns the messages of a row, by their index."""
@@ -144,11 +140,11 @@ class LakeHistory:
         return sorted((row for row in rows if row["log"] == self._log(log)), key=lambda row: row["pull_row"])
 
     def _archived(self, manifest: int, log: SourceLog) -> list[tuple[int, OrderedRow]]:
-        stored = read(self.archive, manifest)
+        stored, pulls = read(self.archive, manifest), (PULLS, self._log(log))
         return [
             (row_no, row)
             for segment in (stored.segments if stored is not None else ())
-            if segment.kind == PULLS and any(part.log == self._log(log) for part in segment.parts)
+            if pulls in {(segment.kind, part.log) for part in segment.parts}
             for name, row_no, row in pull_rows(self.archive, segment)
             if name == self._log(log)
         ]

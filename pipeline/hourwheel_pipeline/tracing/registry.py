@@ -26,14 +26,12 @@ def readers_of(archive: Blobs, last_manifest: int, subject: str, generation: int
     Leaves out groups that were deleted before their subject."""
     newest: list[Group] | None = None
     origins: dict[str, int] = {}
+    wanted = (subject, generation)
     for snapshot in _snapshots(archive, last_manifest):
-        owner = next(
-            (owner for owner in snapshot.subjects if owner.name == subject and owner.generation == generation), None
-        )
+        owner = next((owner for owner in snapshot.subjects if (owner.name, owner.generation) == wanted), None)
         if owner is None:
             continue
-        groups = [group for group in snapshot.groups if group.subject == subject]
-        groups = [group for group in groups if group.subject_generation == generation]
+        groups = [group for group in snapshot.groups if (group.subject, group.subject_generation) == wanted]
         if newest is None:
             newest = [group for group in groups if owner.deleted or not group.deleted]
         origins = {group.member: origin for group in groups for origin in _origins(owner, group, log)}
