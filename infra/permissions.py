@@ -41,8 +41,8 @@ TABLE_ACTIONS: Verbs = {
         "schedule": ("PutItem",),  # delayed retries
     },
     "ack": {
-        # PutItem: the first delayed retry registers its bucket.
-        "meta": ("GetItem", "PutItem"),
+        # Query: the subject with its first groups. PutItem: the first delayed retry registers its bucket.
+        "meta": ("GetItem", "PutItem", "Query"),
         "counters": ("UpdateItem",),
         "consume": ("GetItem", "PutItem"),  # copies for the retry and the dead log
         # A receipt has the row as it was. GetItem: a row of an ordered group is too large for a receipt.

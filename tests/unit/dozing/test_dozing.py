@@ -1,6 +1,7 @@
 """A group whose consumers find nothing dozes: they wait at a queue, and each stored message wakes them."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,56 @@ def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_doze
         return totals if consistent else {name: total._replace(rows=1) for name, total in totals.items()}
 
     monkeypatch.setattr(store, "counters", outdated)
+    assert scene.pull().wakeup is None
+    assert scene.taken == ["a", "b"]
+
+
+def test_a_message_whose_row_was_not_read_keeps_its_consumer_from_the_queue(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.doze()
+    scene.bench.send("a")
+    scan = scene.store._store.scan
+
+    def outdated(table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
+        return [] if table == Table.CONSUME and not how.get("consistent", True) else scan(table, partition, **how)
+
+    monkeypatch.setattr(scene.store._store, "scan", outdated)
     assert scene.pull() == PullResult([], next_pull_seconds=1.0)
+
+
+def test_a_seek_by_another_process_is_seen_before_the_consumer_waits_again(scene: Scene) -> None:
+    scene.bench.send("a")
+    scene.settle(scene.pull())
+    scene.doze()
+    scene.pull(wakeup="woken")  # this process has read the group now
+    scene.bench.another_process().seeks().seek("orders", GROUP, to="start")
+    scene.bench.clock.pass_time(0.75)
+    assert scene.pull(idle_seconds=0.75).pulls
+
+
+def test_a_message_in_a_queue_that_is_new_to_the_process_is_found_before_its_consumer_waits(scene: Scene) -> None:
+    scene.doze()
+    other = scene.bench.another_process()
+    scene.pull(wakeup="woken")
+    other.subjects.put("orders", queues=8)
+    for number in range(20):
+        other.produce("orders", [NewMessage(body=str(number), key=str(number))])
+    scene.bench.clock.pass_time(0.75)
+    while scene.pull(max_messages=100, idle_seconds=0.75).pulls:
+        pass
+    assert len(scene.taken) == 20
+
+
+@pytest.mark.parametrize("action", ["retry", "release"])
+def test_a_retry_that_goes_with_the_pull_is_taken_by_it(scene: Scene, action: str) -> None:
+    scene.doze()
+    scene.bench.send("a")
+    taken = scene.pull(wakeup="woken")
+    scene.bench.clock.pass_time(0.75)
+    again = scene.pull(idle_seconds=0.75, settle=[Settlement(receipt=taken.pulls[0].receipt, **{action: [0]})])
+    assert again.pulls
+    assert scene.taken == ["a", "a"]
 
 
 def test_the_look_before_the_wait_reads_the_counters_of_all_logs_in_one_request(scene: Scene) -> None:
@@ -70,8 +120,8 @@ def test_the_look_before_the_wait_reads_the_counters_of_all_logs_in_one_request(
     scene.bench.clock.pass_time(10)
     del scene.store.calls[:]
     assert scene.pull().wakeup is not None
-    # Twice the records of the subject and the group, once the counters; the pull itself has read them before.
-    assert [name for name, _ in scene.store.calls] == ["get", "get", "counters", "get", "get", "counters"]
+    # The look of the pull itself: the records of the subject and the group, and the counters.
+    assert [name for name, _ in scene.store.calls] == ["scan", "counters"]
 
 
 def test_a_stored_message_wakes_and_a_thousand_wake_once(scene: Scene) -> None:

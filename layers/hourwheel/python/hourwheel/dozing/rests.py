@@ -8,7 +8,7 @@ them, looks, and its answer names the queue again.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from hourwheel.model.groups import Group
 from hourwheel.model.pulls import PullRequest, WakeupQueue
 from hourwheel.model.subjects import DozingGroup, Subject
 from hourwheel.model.wakeup_names import queue_name
+from hourwheel.ports.storage import Counter
 from hourwheel.ports.waking import WakeupQueues
 from hourwheel.pull_log.ends import SourceEnds
 from hourwheel.pull_log.limits import Limit
@@ -96,12 +97,14 @@ class Rest(NamedTuple):
 
 class LookState(NamedTuple):
     """The state that the last look of a pull has read: the records of the subject and the group, the limit that kept
-    messages back, and when the next parked message is due."""
+    messages back, and when the next parked message is due. ``totals``: those of the source logs, if they and
+    the records were read strongly consistent since the pull began."""
 
     subject: Subject
     group: Group
     limit: Limit | None
     due_ms: int | None
+    totals: Mapping[str, Counter] | None = None
 
 
 @dataclass
@@ -122,6 +125,17 @@ class LastWakeups:
 
 class Rests(Protocol):
     """Decides how the consumer of one pull waits, in the pull and after it. Raises nothing."""
+
+    @property
+    def may_look_last(self) -> bool:
+        """Whether ``looks_last`` may return True, as far as the request tells."""
+        ...
+
+    def looks_last(self, subject: Subject, group: Group) -> bool:
+        """Returns whether the consumer waits at the queue after the first look, unless that finds a message: then the
+        look has to be strongly consistent. Drops the cached records that were read before the pull began in this case.
+        Reads nothing."""
+        ...
 
     def wait_seconds(self, state: LookState) -> float:
         """Returns how long the pull waits for messages here, of the time that its request allows."""
@@ -146,6 +160,13 @@ class WaitsInPulls:
 
     context: Context
     request: PullRequest
+
+    @property
+    def may_look_last(self) -> bool:
+        return False
+
+    def looks_last(self, subject: Subject, group: Group) -> bool:
+        return False
 
     def wait_seconds(self, state: LookState) -> float:
         return self.request.wait_seconds
@@ -193,6 +214,18 @@ class Dozes:
     request: PullRequest
     idle_seconds: float
     began_ms: int
+
+    @property
+    def may_look_last(self) -> bool:
+        return self.request.wakeup == "able" and self.idle_seconds >= _DOZING_AWAKE_SECONDS
+
+    def looks_last(self, subject: Subject, group: Group) -> bool:
+        """Returns whether the first look of the pull is that of step 3, so that no other one need precede it."""
+        state = LookState(subject, group, None, None)
+        if not self._stands(state) or not _rests(state):
+            return False
+        self.registry.forget_older(subject.name, self.began_ms)
+        return True
 
     def wait_seconds(self, state: LookState) -> float:
         """Returns how long the pull waits for messages here, of the time that its request allows."""
@@ -253,10 +286,14 @@ class Dozes:
 
     def _awake_seconds(self, state: LookState) -> float:
         """Returns for how long after its last message the consumer stays in its pulls."""
+        dozes = self.request.wakeup is not None and self._stands(state)
+        return _DOZING_AWAKE_SECONDS if dozes else AWAKE_SECONDS
+
+    def _stands(self, state: LookState) -> bool:
+        """Returns whether the mark of the group counts, and is in all copies of the subject."""
         entry = _entry(state.subject, queue_name(state.group))
         now_ms = self.context.clock.now_ms()
-        stands = entry is not None and entry.counts(now_ms - RENEW_MS, now_ms - self._expiring_ms)
-        return _DOZING_AWAKE_SECONDS if stands and self.request.wakeup is not None else AWAKE_SECONDS
+        return entry is not None and entry.counts(now_ms - RENEW_MS, now_ms - self._expiring_ms)
 
     def _keeps(self, state: LookState) -> bool:
         """Returns whether messages may be kept for another consumer of the group. If that consumer stops, nobody sends
@@ -284,43 +321,47 @@ class Dozes:
         return self._wait_at_queue(state, entry, min(SAFETY_SECONDS, due_seconds))
 
     def _wait_at_queue(self, state: LookState, entry: DozingGroup, seconds: float) -> Rest:
-        """Looks once more, with records that are read again, and lets the consumer wait at the queue if no message
-        waits."""
+        """Lets the consumer wait at the queue if no message waits. Looks once more before, with records that are read
+        again, unless this look was the last one."""
         name = entry.queue
-        self.registry.forget(state.subject.name)  # the group, too: it may have been deleted meanwhile
-        subject = self.registry.subject(state.subject.name)
-        group = self._read_again(subject, state.group)
-        if _entry(subject, name) != entry or self._waits(subject, group, state.limit):
+        if state.totals is None:
+            self.registry.forget(state.subject.name)  # the group, too: it may have been deleted meanwhile
+            state = self._read_again(state)
+        if _entry(state.subject, name) != entry or self._waits(state):
             return Rest(_EXPIRING_SECONDS)
         return Rest(queue=msgspec.structs.replace(self.queues.open(name, fresh=False), wait_seconds=seconds))
 
-    def _read_again(self, subject: Subject, group: Group) -> Group:
-        """Reads the record of the group, and for the group of a consumer that of its broadcast group. Raises
-        ``NotFound`` for a group that was deleted."""
-        if not group.consumer:
-            return self.registry.group(subject, group.name)
-        parent = self.registry.group(subject, group.shared_name)
-        return with_settings(self.registry.group(subject, group.name), parent)
+    def _read_again(self, state: LookState) -> LookState:
+        """Reads the records of the subject and the group, and for the group of a consumer that of its broadcast group.
+        Raises ``NotFound`` for a group that was deleted."""
+        subject, group = self.registry.subject_and_group(state.subject.name, state.group.shared_name)
+        if state.group.consumer:
+            group = with_settings(self.registry.group(subject, state.group.name), group)
+        return state._replace(subject=subject, group=group)
 
     @property
     def _expiring_ms(self) -> int:
         return int(self.context.settings.registry_seconds * 1_000) + _SKEW_MS
 
-    def _waits(self, subject: Subject, group: Group, limit: Limit | None) -> bool:
+    def _waits(self, state: LookState) -> bool:
         """Returns whether a message may wait for the group. Strongly consistent. A paused group has none until it is
         resumed, which wakes it."""
-        if limit is not None:
+        subject, group = state.subject, state.group
+        if state.limit is not None:
             return not (subject.paused or group.paused)
         logs = self.opener.of(self.context, subject, group)
         if len(logs) <= len(subject.queue_logs()):
             return True  # a cell is out of reach, and messages may wait in it
-        logs = self._moved(group, self.opener.in_turn(self.context, subject, group, logs))
+        logs = self._moved(state, self.opener.in_turn(self.context, subject, group, logs))
         return any(log.has_message() for log in logs)
 
-    def _moved(self, group: Group, logs: Sequence[PullLog]) -> list[PullLog]:
+    def _moved(self, state: LookState, logs: Sequence[PullLog]) -> list[PullLog]:
         """Returns the logs that have a row behind the end which the looks of pulls remember, or a message that no
         counter tells: the others have no message for the group."""
-        totals = read_totals(self.context, (log.source.name for log in logs), consistent=True)
+        group = state.group
+        logs = [log for log in logs if not self.ends.finished(log, group)]
+        totals = dict(state.totals or {})
+        totals |= read_totals(self.context, {log.source.name for log in logs} - totals.keys(), consistent=True)
         return [log for log in logs if self.ends.moved(log, group, totals[log.source.name]) or log.waits()]
 
     def _missed(self, group: Group, error: Exception) -> None:

@@ -40,9 +40,9 @@ _RACES = 2  # where there are other queues: they have messages that fewer consum
 class Look:
     """What one look of a pull has settled and claimed so far. ``nothing``: the logs in which no message waits;
     ``limited``: there may be more messages; ``limit``: what keeps them from the group; ``due_ms``: when the next parked
-    message is due. In a group with limits, a claim takes the pull row in ``rows``. ``share`` bounds the retries of the
-    pull (None: not drawn yet), and ``held_back`` are the logs with retries that exceed it. ``suspects`` are the logs in
-    which a claim came to a suspect, and did not take it."""
+    message is due. In a group with limits, a claim takes the pull row in ``rows``. ``share`` bounds the retries (None:
+    not drawn yet), ``held_back``: the logs with more. ``suspects``: the logs where a claim left a suspect. ``totals``:
+    those of all logs, if the look read them strongly consistent."""
 
     subject: Subject
     group: Group
@@ -56,13 +56,13 @@ class Look:
     share: RetryShare | None = None
     held_back: dict[str, PullLog] = field(default_factory=dict)
     suspects: list[PullLog] = field(default_factory=list)
+    totals: Mapping[str, Counter] | None = None
 
     def copied(self, settled: list[Settled], *, limited: bool) -> "Look":
-        """Returns the look with collections of its own. Not ``replace``, which visits every field: each pull does
-        this."""
+        """Returns the look with collections of its own. Not by ``replace``, as that visits each field."""
         claims, nothing, held_back = [*self.claims], [*self.nothing], self.held_back.copy()
         head = (self.subject, self.group, settled, claims, nothing, limited)
-        return Look(*head, self.limit, self.rows, self.due_ms, self.share, held_back, [*self.suspects])
+        return Look(*head, self.limit, self.rows, self.due_ms, self.share, held_back, [*self.suspects], self.totals)
 
     @property
     def retries(self) -> int:

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel.context import Context
-from hourwheel.dozing.rests import LastWakeups, LookState, Rest, rests_of
-from hourwheel.errors import Broken, GroupRemoved, HourwheelError, Unavailable
+from hourwheel.dozing.rests import LastWakeups, LookState, Rest, Rests, rests_of
+from hourwheel.errors import Broken, GroupRemoved, HourwheelError, NotFound, Unavailable
 from hourwheel.model.groups import Group
 from hourwheel.model.pulls import (
     CompactPullResult,
@@ -139,10 +139,11 @@ class Puller:
         opened = self._settlements.open(request.settle or ())
         began_ms = self.context.clock.now_ms()
         seen = self.context.wakeups.announcements(self.subject)
-        first = self._look(request, opened, answer, pushing)
         rests = rests_of(
             self.context, self.registry, self.opener, self.leases, self.ends, self.passed_on, request, began_ms=began_ms
         )
+        last = rests.may_look_last and self._looks_last(request, opened, rests)
+        first = self._look(request, opened, answer, pushing, consistent=last)
         until_ms = began_ms + int(rests.wait_seconds(first.state) * 1_000)
         look = self._wait(first, lambda: self._look(request, [], answer, pushing), seen, until_ms)
         rest = Rest()
@@ -156,6 +157,15 @@ class Puller:
         settled = None if request.settle is None else first.settled
         limited_by = None if look.limit is None else look.limit.name
         return _Pulled(look.pulls, settled, limited_by, *rest, suspects_wait=look.suspects_wait)
+
+    def _looks_last(self, request: PullRequest, opened: Sequence[OpenedSettlement], rests: Rests) -> bool:
+        """Returns whether the consumer waits at its queue after the first look, unless that finds a message."""
+        if moves_any(opened) or keeps_any(opened):
+            return False  # the totals do not count the retries that the look itself stores
+        with suppress(NotFound):
+            named = self._settlements.subject_and_group(opened, create=False, consumer=request.consumer)
+            return rests.looks_last(*named)
+        return False
 
     def _wait(
         self, look: _LookAnswer[A], look_again: Callable[[], _LookAnswer[A]], seen: int, until_ms: int
@@ -201,14 +211,20 @@ class Puller:
         return settled
 
     def _look(
-        self, request: PullRequest, opened: Sequence[OpenedSettlement], answer: _Answer[A], pushing: bool
+        self,
+        request: PullRequest,
+        opened: Sequence[OpenedSettlement],
+        answer: _Answer[A],
+        pushing: bool,
+        *,
+        consistent: bool = False,
     ) -> _LookAnswer[A]:
         """Settles and claims once, and reads the messages that it claimed."""
-        look = self._settle_and_claim(request, opened, pushing)
+        look = self._settle_and_claim(request, opened, pushing, consistent)
         answers = Answers(self.context, self.secret, look.subject, look.group)
         pulls, failed = self._answered(look, partial(answer, answers))
         more = look.limited or len(pulls) + failed < len(look.claims)
-        state = LookState(look.subject, look.group, look.limit, look.due_ms)
+        state = LookState(look.subject, look.group, look.limit, look.due_ms, look.totals)
         return _LookAnswer(state, look.settled, pulls, more, bool(look.suspects))
 
     def _answered(self, look: Look, answer: Callable[[PullLog, Claim], A | None]) -> tuple[list[A], int]:
@@ -229,16 +245,20 @@ class Puller:
             raise_fault(errors)
         return pulls, len(errors)
 
-    def _settle_and_claim(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
+    def _settle_and_claim(
+        self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool, consistent: bool
+    ) -> Look:
         """Settles and claims once."""
         try:
-            return self._look_at_group(request, opened, pushing)
+            return self._look_at_group(request, opened, pushing, consistent)
         except GroupRemoved:
             # Deleted through another process, which has stored so before it erased the logs.
             self.registry.forget(self.subject)
-            return self._look_at_group(request, opened, pushing)
+            return self._look_at_group(request, opened, pushing, consistent)
 
-    def _look_at_group(self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool) -> Look:
+    def _look_at_group(
+        self, request: PullRequest, opened: Sequence[OpenedSettlement], pushing: bool, consistent: bool
+    ) -> Look:
         """Settles and claims once, with the records of the subject and the group as they are cached."""
         # Looked up for each look: during a wait the subject may get more queues, or be deleted and created again.
         create = request.create and not pushing
@@ -250,9 +270,9 @@ class Puller:
         if joins:
             sources = self._source_logs.without_totals(subject, group)
         else:
-            sources = self._source_logs.read(subject, group, opened, create=create)
+            sources = self._source_logs.read(subject, group, opened, create=create, consistent=consistent)
         logs = self._logs_with_messages(sources, opened, joins=joins)
-        look = Look(sources.subject, sources.group)
+        look = Look(sources.subject, sources.group, totals=sources.final_totals)
         if opened or logs:
             claimer = self._claimer(request, sources, logs, single=pushing)
             look = self._claim_retries_last(claimer, look, opened, sources, logs)
@@ -287,7 +307,7 @@ class Puller:
         self, sources: Sources, opened: Sequence[OpenedSettlement], *, joins: bool
     ) -> dict[str, PullLog]:
         """Returns the logs to claim from, by the name of their source. Ends leases that are over before."""
-        subject, group, logs, _ = sources
+        subject, group, logs = sources[:3]
         moved = self._source_logs.with_messages(sources)
         leased = [log for log in logs if log.source.name in moved or self.leases.due(log)]
         if self._source_logs.end_leases(subject, leased) or moves_any(opened) or keeps_any(opened):

@@ -28,12 +28,14 @@ _MOST_GROUPS = 2_000
 
 class Sources(NamedTuple):
     """A group's logs, the retry log first, and the totals of their sources by name. The subject and the group are those
-    to which the logs belong."""
+    to which the logs belong. ``final_totals`` are the totals if they were read strongly
+    consistent."""
 
     subject: Subject
     group: Group
     logs: list[PullLog]
     totals: dict[str, Counter]
+    final_totals: dict[str, Counter] | None = None
 
 
 @dataclass
@@ -81,28 +83,31 @@ class SourceLogs:
         early = self.context.early_wakeups.is_early(subject.name)
         return early and not (subject.routes or subject.change) and self._logs_of(subject, group)[0].joins
 
-    def read(self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], *, create: bool) -> Sources:
-        """Returns the logs to look into, with their totals. Brings the route up to date when a queue turns out to have
-        moved; the subject and the group are then read again. Raises ``GroupRemoved`` where the totals show that another
-        process has deleted the group."""
+    def read(
+        self, subject: Subject, group: Group, opened: Sequence[OpenedSettlement], *, create: bool, consistent: bool
+    ) -> Sources:
+        """Returns the logs to look into, with their totals, perhaps out of date unless ``consistent``. Brings the route
+        up to date when a queue turns out to have moved; the subject and the group are then read again. Raises
+        ``GroupRemoved`` where the totals show that another process has deleted the group."""
         # Twice at most: a queue that moves again in this moment is found by the next look.
-        sources = self._read(subject, group)
+        sources = self._read(subject, group, consistent)
         if self._may_have_moved(sources):
             with suppress(Unavailable, Broken), self._contained(f"moving queues of {subject.name}"):
                 refresh_route(self.settlements.registry, subject)
             subject, group = self.settlements.subject_and_group(opened, create=create, consumer=group.consumer)
-            sources = self._read(subject, group)
+            sources = self._read(subject, group, consistent)
         return sources
 
-    def _read(self, subject: Subject, group: Group) -> Sources:
+    def _read(self, subject: Subject, group: Group, consistent: bool) -> Sources:
         """Returns the logs whose totals can be read, without parts of queues that have nothing left for the group."""
         logs = self._logs_of(subject, group)
         if subject.routes:
             logs = [log for log in logs if not self.ends.finished(log, group) or self.leases.due(log)]
-        totals = self._totals(logs)
+        totals = self._totals(logs, consistent)
         if is_erased(group, totals):
             raise erased(group)
-        return Sources(subject, group, [log for log in logs if log.source.name in totals], totals)
+        logs = [log for log in logs if log.source.name in totals]
+        return Sources(subject, group, logs, totals, totals if consistent else None)
 
     @staticmethod
     def _may_have_moved(sources: Sources) -> bool:
@@ -119,13 +124,13 @@ class SourceLogs:
     def with_messages(self, sources: Sources) -> dict[str, PullLog]:
         """Returns the logs, by the name of their source, that may have messages whose turn it is. Reads rows only where
         the parts of a queue have to wait for one another."""
-        subject, group, logs, totals = sources
+        subject, group, logs, totals, _ = sources
         moved = [log for log in logs if self.ends.moved(log, group, totals[log.source.name]) or log.waits()]
         return {log.source.name: log for log in self.opener.in_turn(self.context, subject, group, moved)}
 
     def shares(self, sources: Sources, logs: dict[str, PullLog]) -> bool:
         """Returns whether these logs may have both retries and messages that nobody has pulled. Reads nothing."""
-        _, group, _, totals = sources
+        group, totals = sources.group, sources.totals
         if not any(log.has_retries for log in logs.values()):
             return False
         queues = (log for log in logs.values() if log.queue is not None)
@@ -159,13 +164,13 @@ class SourceLogs:
         final = totals.sealed and end >= totals.rows and not log.holds()
         self.ends.remember(log, log.group, end, unmatched=nothing.unmatched, final=final)
 
-    def _totals(self, logs: Sequence[PullLog]) -> dict[str, Counter]:
-        """Returns the totals of the source logs by name, perhaps out of date, without those in a cell that is out of
-        reach. Costs one request for each ``GET_MANY`` logs of a cell."""
+    def _totals(self, logs: Sequence[PullLog], consistent: bool) -> dict[str, Counter]:
+        """Returns the totals of the source logs by name, without those in a cell that is out of reach. Costs one
+        request for each ``GET_MANY`` logs of a cell."""
         totals: dict[str, Counter] = {}
         for names in by_storage(log.source.name for log in logs):
             with self.leases.faults.abroad(self.context, names[0], "reading"):
-                totals |= read_totals(self.context, names)
+                totals |= read_totals(self.context, names, consistent=consistent)
         return totals
 
     def _contained(self, what: str) -> AbstractContextManager[None]:

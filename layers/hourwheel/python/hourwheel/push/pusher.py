@@ -114,8 +114,7 @@ class Pusher:
     def _find(self) -> tuple[Subject, Group, PushTarget] | None:
         registry = self.deployment.registry
         try:
-            subject = registry.subject(self.subject)
-            group = registry.group(subject, self.group)
+            subject, group = registry.subject_and_group(self.subject, self.group)
         except NotFound:
             return None
         target = target_of(subject, group)

@@ -73,8 +73,7 @@ def _needs_pusher(context: Context, registry: Registry, pushed: Pushed) -> bool:
     target, paused the group or deleted it, stopped before it did."""
     registry.forget(pushed.subject)  # the record may be younger than the cached subject
     try:
-        subject = registry.subject(pushed.subject)
-        group = registry.group(subject, pushed.group)
+        subject, group = registry.subject_and_group(pushed.subject, pushed.group)
     except NotFound:
         group = None
     if group is not None and target_of(subject, group) and state_record(context, group).key == pushed.key:

@@ -29,8 +29,8 @@ class RecordCache:
         return seen[1] if 0 <= age_ms < self.context.settings.registry_seconds * 1_000 else None
 
     def keep(self, path: tuple[str, ...], value: T, at_ms: int) -> T:
-        """Caches the record and returns it. ``at_ms`` is for a subject a time before it was read: a copy must not count
-        as younger than its content, because dozing groups rely on its age. A record that has not changed stays the same
+        """Caches the record and returns it. ``at_ms`` is a time before it was read: a copy must not count as younger
+        than its content, because dozing groups rely on its age. A record that has not changed stays the same
         object: what others keep for it, such as ``GroupLogs``, need not be made again."""
         seen = self._seen.get(path)
         if seen is not None and seen[1] == value:
@@ -41,6 +41,10 @@ class RecordCache:
     def forget(self, subject: str) -> None:
         """Drops the records of a subject and its groups."""
         self._drop([path for path in list(self._seen) if path[0] == subject])
+
+    def forget_older(self, subject: str, at_ms: int) -> None:
+        """Drops the records of a subject and its groups that were read before this time."""
+        self._drop([path for path, (read_ms, _) in list(self._seen.items()) if path[0] == subject and read_ms < at_ms])
 
     def forget_subject(self, name: str) -> None:
         """Drops the record of a subject, and keeps those of its groups."""

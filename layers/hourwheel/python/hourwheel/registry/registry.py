@@ -18,6 +18,7 @@ from hourwheel.registry.quotas import check_groups, subjects_check
 from hourwheel.registry.record_cache import RecordCache
 from hourwheel.registry.record_changes import RecordChange
 from hourwheel.registry.records import (
+    SUBJECT_SORT,
     alive,
     group_record,
     new_group,
@@ -31,6 +32,7 @@ from hourwheel.registry.removed_names import RemovedNames
 from hourwheel.registry.stored_records import (
     ReportUnreadable,
     SubjectRecords,
+    first_records,
     groups_behind,
     subjects_named,
     whole_subject,
@@ -89,6 +91,7 @@ class Registry:
         cached = self._records.get((subject.name, name))
         if isinstance(cached, Group) and alive(cached, subject):
             return cached
+        began_ms = self.context.clock.now_ms()
         current = group_record(self.context, subject.name, name).load()
         if current is not None and current.value.subject_generation > subject.generation:
             raise self._made_again(subject)
@@ -99,7 +102,26 @@ class Registry:
             value = self.change_group(subject, name, lambda group: group)
         else:
             value = current.value
-        return self._records.keep((subject.name, name), value, self.context.clock.now_ms())
+        return self._records.keep((subject.name, name), value, began_ms)
+
+    def subject_and_group(self, name: str, group: str, *, create: bool = False) -> tuple[Subject, Group]:
+        """Returns what ``subject`` and ``group`` return. Most often one query where neither is cached."""
+        if self._records.get((name,)) is None and self._records.get((name, group)) is None:
+            self._read_both(name, group)
+        subject = self.subject(name, create=create)
+        return subject, self.group(subject, group, create=create)
+
+    def _read_both(self, name: str, group: str) -> None:
+        """Caches the subject, and the group if it is one of its first ones. Caches nothing that was deleted."""
+        began_ms = self.context.clock.now_ms()
+        records = first_records(self.context.store, name)
+        subject = subject_record(self.context, name).opened(records.get(SUBJECT_SORT))
+        if subject is None or subject.value.deleted:
+            return
+        self._records.keep((name,), subject.value, began_ms)
+        member = group_record(self.context, name, group).opened(records.get(group))
+        if member is not None and alive(member.value, subject.value):
+            self._records.keep((name, group), member.value, began_ms)
 
     def known_group(self, subject: Subject, name: str) -> Group | None:
         """Returns the record of a consumer's group as ``group`` does; None if there is none."""
@@ -117,6 +139,10 @@ class Registry:
     def forget(self, subject: str) -> None:
         """Drops the cached records of a subject and its groups."""
         self._records.forget(subject)
+
+    def forget_older(self, subject: str, at_ms: int) -> None:
+        """Drops the cached records of a subject and its groups that were read before this time."""
+        self._records.forget_older(subject, at_ms)
 
     def drop(self, deleted: RemovedNames) -> None:
         """Drops the cached records of deleted subjects and groups."""

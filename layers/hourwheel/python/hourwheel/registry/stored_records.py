@@ -19,6 +19,8 @@ ReportUnreadable: TypeAlias = Callable[[str, Exception], None]
 
 _PAGE = 100
 
+_FIRST_RECORDS = 8  # below 4 KB, so that they cost as much as one record
+
 _RECORDS_AT_ONCE = 51
 """Two reads of this many records are enough for a page of 100, and to see whether there is another."""
 
@@ -66,6 +68,12 @@ def whole_subject(
                 raise
             unreadable(words, error)
     return None if subject is None else SubjectRecords(subject, groups)
+
+
+def first_records(store: Store, name: str) -> dict[str, Record]:
+    """Returns the record of a subject and those of its first groups, by their sort keys. One query, for the price of
+    one record."""
+    return dict(store.scan(Table.META, partition_of(name), limit=_FIRST_RECORDS))
 
 
 def _opened(record: Record, kind: type[T]) -> T:

@@ -77,8 +77,7 @@ class Settlements:
         """Returns the subject and the group; of a broadcast group that of the consumer, if one is named. Reads them
         again when a receipt names a later generation than the cached one."""
         for _ in range(2):
-            subject = self.registry.subject(self.subject, create=create)
-            group = self.registry.group(subject, self.group, create=create)
+            subject, group = self.registry.subject_and_group(self.subject, self.group, create=create)
             if not any(
                 receipt.subject_generation > subject.generation
                 or (receipt.group == group.name and receipt.group_generation > group.generation)
