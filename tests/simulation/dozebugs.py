@@ -1,7 +1,7 @@
 """Plants bugs of dozing groups: the real code with one clause of the protocol left out. Each is for runs of one kind
 of ``dozing.drawn``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as changed
@@ -10,13 +10,16 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from hourwheel.context import Context
 from hourwheel.dozing import dozing, rests
 from hourwheel.dozing.dozing import DozingWakeups
 from hourwheel.dozing.rests import SAFETY_SECONDS, Dozes, LookState, Rest
 from hourwheel.model.subjects import DozingGroup
 from hourwheel.model.wakeup_names import queue_name
+from hourwheel.ports.storage import Counter
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.totals import read_totals
+from hourwheel.pulling import source_logs
 from hourwheel.sweep import looks
 from tests.simulation.dozeplans import DozePlan, with_crowd
 from tests.simulation.faults import Faults
@@ -113,13 +116,25 @@ def a_consumer_waits_under_the_mark_of_a_busy_group() -> Iterator[None]:
 
 @planted(faultless, unsettled)
 def nobody_looks_again_before_the_group_dozes() -> Iterator[None]:
-    with patch.object(Dozes, "_waits", lambda self, subject, group, limit: False):
+    with patch.object(Dozes, "_waits", lambda self, state: False):
         yield
 
 
 @planted(faultless, unsettled)
 def the_look_before_a_group_dozes_reads_old_counters() -> Iterator[None]:
-    with patch.object(rests, "read_totals", lambda context, names, consistent: read_totals(context, names)):
+    def outdated(context: Context, names: Iterable[str], *, consistent: bool) -> dict[str, Counter]:
+        return read_totals(context, names)
+
+    with patch.object(rests, "read_totals", outdated), patch.object(source_logs, "read_totals", outdated):
+        yield
+
+
+@planted(faultless, unsettled)
+def the_only_look_before_a_group_dozes_reads_old_counters() -> Iterator[None]:
+    def outdated(context: Context, names: Iterable[str], *, consistent: bool) -> dict[str, Counter]:
+        return read_totals(context, names)
+
+    with patch.object(source_logs, "read_totals", outdated):
         yield
 
 

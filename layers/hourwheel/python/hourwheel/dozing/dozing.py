@@ -7,7 +7,8 @@ look in step 3 (``dozing/rests.py``).
 
     1  mark   a pull adds the group to the list: one conditional write
     2  pull   consumers go on pulling until every older copy has expired
-    3  look   a pull looks again at the ends of all logs, strongly consistent; only then do consumers wait at the queue
+    3  look   a pull looks at the ends of all logs, strongly consistent, with records that it has read itself; only then
+              do consumers wait at the queue
     4  wake   a process that stored a message sends a wake-up, and writes nothing: the mark stays
     5  again  a woken consumer pulls, and looks again ``LOOK_AGAIN_SECONDS`` later; it waits again under the same mark
 
