@@ -10,16 +10,16 @@ N ?= 100000
 SEED ?= 0
 SOURCES := layers functions infra pipeline app.py hatch_build.py tests bench demo docs/site
 TESTED := $(addprefix $(VENV)/,infra-ready apps-ready changes-ready console-ready docs-ready) $(GENERATOR)/ready node_modules/.package-lock.json
-# Of make verify: the seeds, one in this many directed schedules, and the releases of Debian with other Pythons.
-VOLUME_SEEDS ?= 80:6400
-VOLUME_SHARE ?= 8
+# Of make verify: the seeds, and one in this many directed schedules. Of make fresh: the releases of Debian.
+VOLUME_SEEDS ?= 80:1600
+VOLUME_SHARE ?= 32
 FRESH ?= trixie
 # Not empty where Spark 4.0 can start: on Java 17 to 22.
 JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E 'version "(1[7-9]|2[0-2])')
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify check checks docs bench bench-herd bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
+.PHONY: demo test verify fresh check checks docs bench bench-herd bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -31,13 +31,16 @@ demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
 test: $(if $(ROOM)$(PART),,layers pipeline-package) $(TESTED)
 	@$(RUN) -m tests.parts $(if $(ROOM),--room $(ROOM)) $(if $(PART),--part $(PART)) $(if $(SLOWEST),--slowest $(SLOWEST))
 
-# What repeats at length what the tests show briefly, and the commands of README on fresh machines. The parts that take
-# most memory come first. An advisory source that cannot be reached (3), or no right to make a root (3), is said and passes.
+# What repeats at length what the tests show briefly. The parts that take most memory come first. An advisory source that
+# cannot be reached (3) is said and passes.
 verify: pipeline-package $(TESTED) $(NEWEST)/ready $(UPSTREAM)/ready
 	$(RUN) -m tests.parts --volume
 	$(RUN) -m tests.simulation.run --seeds $(VOLUME_SEEDS) --processes 2
 	$(RUN) -m tests.simulation.run --directed $(VOLUME_SHARE)
 	$(RUN) -m infra.supply.audit || test $$? -eq 3
+
+# The commands of README on fresh machines. No right to make a root (3) is said and passes.
+fresh: $(VENV)/ready
 	@for suite in $(FRESH); do $(RUN) -m tests.verify.debian $$suite 'make demo' 'make test' || test $$? -eq 3 || exit 1; done
 
 # make check ROOM=ordered checks a room: format, lint, types, and which folders may import which.

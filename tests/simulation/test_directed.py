@@ -20,7 +20,7 @@ from tests.simulation.sides import GOING_ON, WAITING
 from tests.simulation.world import Violation
 
 SHARE = 160
-"""The tests run one in this many cases, ``make verify`` twenty times as many;
+"""The tests run one in this many cases, ``make verify`` five times as many;
 ``python -m tests.simulation.run --directed 1`` runs all."""
 
 

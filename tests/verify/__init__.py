@@ -1,1 +1,1 @@
-"""What ``make verify`` runs and pytest does not: fresh machines, and commands of README there."""
+"""What ``make fresh`` runs: commands of README on fresh machines."""
