@@ -94,6 +94,7 @@ class Exporter:
         wheels = self._runtime.deployment.context.timers
         assert isinstance(wheels, Wheels)
         gauges: list[tuple[str, str, dict[str, str], float]] = [
+            ("hourwheel_connections", "Open connections.", {}, self._runtime.connections()),
             ("hourwheel_waiting_pulls", "Pulls that wait for messages.", {}, self._runtime.wakeups.waiting),
             ("hourwheel_writes_blocked_seconds", _BLOCKED, {}, self._runtime.blocked_seconds),
             ("hourwheel_reserve_bytes", _RESERVE, {}, self._runtime.reserves.size),

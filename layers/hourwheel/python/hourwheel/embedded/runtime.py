@@ -111,6 +111,8 @@ class Runtime:
             opened.callback(self._neighbours.close)
             self._closing = opened.pop_all()
         self.meter = CountingMeter()
+        self.connections: Callable[[], int] = lambda: 0
+        """Returns the number of open connections; a server sets it."""
         self.greenlets = GreenletRunner()
         self.threads = ThreadPoolExecutor(options.threads, "request")
         self._closing.callback(self.threads.shutdown)
