@@ -1,6 +1,6 @@
 """Plants bugs that show where many messages are due at one instant: the real code with one clause left out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from unittest.mock import patch
@@ -8,6 +8,7 @@ from unittest.mock import patch
 from hourwheel.context import Context
 from hourwheel.delay.due_messages import DueMessages, QueueName
 from hourwheel.delay.ownership import Ownership
+from hourwheel.delay.timing import without
 from hourwheel.errors import Unavailable
 from hourwheel.handover.handover import Transfer
 from hourwheel.reach.outages import outage_of
@@ -62,11 +63,32 @@ def a_destination_has_its_turn_until_nothing_is_left() -> Iterator[None]:
         found = real(self, most, now_ms) if len(self._queues) < 2 else []
         if self._queues and not found:
             destination, queue = next(iter(self._queues.items()))
-            found = [(destination, self._kept(queue.take(most)))]
+            found = [(destination, without(queue.take(most), self._discarded))]
             if not queue.count:
                 del self._queues[destination]
         return found
 
     real = DueMessages.slices
     with patch.object(DueMessages, "slices", slices):
+        yield
+
+
+@planted(sharpen=_herds)
+def a_slice_of_a_herd_has_no_bound() -> Iterator[None]:
+    def slices(self: DueMessages, most: int, now_ms: int) -> list[tuple[QueueName, list[int]]]:
+        return real(self, max(most, self.waiting), now_ms)
+
+    real = DueMessages.slices
+    with patch.object(DueMessages, "slices", slices):
+        yield
+
+
+@planted(sharpen=_herds)
+def a_message_of_a_herd_is_cancelled_only_until_it_is_due() -> Iterator[None]:
+    def add(self: DueMessages, destination: QueueName, positions: Sequence[int], *, first: bool = False) -> None:
+        self._discarded.difference_update(positions)
+        real(self, destination, positions, first=first)
+
+    real = DueMessages.add
+    with patch.object(DueMessages, "add", add):
         yield

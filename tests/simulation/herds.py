@@ -78,6 +78,8 @@ class DestinationTurns:
             self._waiting.clear()
             return
         fresh = set(fresh)
+        if len(fresh) > plan.delays.step_picks:
+            raise Violation("7", f"bucket {self.bucket.name}: a step hands over {len(fresh)} messages")
         served = Counter(map(self._destination, fresh))
         due = self._due(verb, value.at_ms, fresh)
         kept = {name: count + served for name, count in self._waiting.items() if name in due and name not in served}

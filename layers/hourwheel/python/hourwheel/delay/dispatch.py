@@ -88,9 +88,10 @@ class Dispatcher:
             batches = self._hand_over(batches)
         return [[pack(*pick) for pick in left] for left in rest]
 
-    def prepare(self, positions: Sequence[int]) -> None:
-        """Reads the messages at these packed positions into the cache, before they are due."""
-        self.batches.prepare(unpack_all(positions))
+    def prepare(self, positions: Sequence[int]) -> int:
+        """Reads the first messages at these packed positions into the cache, before they are due. Returns how many of
+        them are there now."""
+        return self.batches.prepare(unpack_all(positions))
 
     def finish(self, transfers: Iterable[Transfer]) -> None:
         """Repeats the puts of these transfers, the last ones of the dispatch log. Hands batches over again whose rows

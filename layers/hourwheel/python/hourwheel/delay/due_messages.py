@@ -1,6 +1,9 @@
 """Queues the due messages of a bucket by their destination. The destinations take turns: however many messages of one
 subject fall due at an instant, a message for another one waits for a slice of them.
 
+Destinations with few messages and herds have steps of their own, in turn. So the message of a quiet subject waits for
+the step under way, and not for the slices that would be handed over together with it.
+
 If one of several logs of a destination is out of reach, its messages wait in a queue of the log, which has turns of its
 own. Until that queue is empty, further messages for the log join it."""
 
@@ -9,6 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TypeAlias
+
+from hourwheel.delay.timing import without
 
 QueueName: TypeAlias = int | str
 """The number of a destination, or the name of a log."""
@@ -44,10 +49,12 @@ class _Queue:
 class DueMessages:
     """The positions of due messages that are not handed over. For one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, discarded: set[int]) -> None:
         self._queues: dict[QueueName, _Queue] = {}
         """By destination or log: the one whose turn is next comes first."""
-        self._discarded: set[int] = set()
+        self._discarded = discarded
+        self._herds_next = False
+        """Whether the last step was one of destinations with few messages, and herds waited meanwhile."""
         self._rests: dict[QueueName, int] = {}
         """Until when a destination has no turn."""
 
@@ -81,15 +88,10 @@ class DueMessages:
             queue = self._queues[destination] = _Queue()
         queue.add(positions, first=first)
 
-    def discard(self, packed: int) -> None:
-        """Leaves a message out that was cancelled while it waits for its turn."""
-        if self._queues:
-            self._discarded.add(packed)
-
     def slices(self, most: int, now_ms: int) -> list[tuple[QueueName, list[int]]]:
         """Removes the next ``most`` messages and returns them, a slice for each destination in turn. A destination
-        with more messages than its share gets the room that others leave."""
-        turns = list(islice((name for name in self._queues if self._may_go(name, now_ms)), most))
+        with more messages than its share gets the room that others leave. Leaves out discarded messages."""
+        turns = self._next_turns(most, now_ms)
         room, taken = most, dict[QueueName, list[int]]()
         for number, destination in enumerate(sorted(turns, key=lambda destination: self._queues[destination].count)):
             taken[destination] = self._queues[destination].take(room // (len(turns) - number))
@@ -99,9 +101,7 @@ class DueMessages:
             queue = self._queues.pop(destination)
             if queue.count:
                 self._queues[destination] = queue
-        kept = [(destination, self._kept(taken[destination])) for destination in turns]
-        if not self._queues:
-            self._discarded.clear()
+        kept = [(destination, without(taken[destination], self._discarded)) for destination in turns]
         return [(destination, positions) for destination, positions in kept if positions]
 
     def put_back(self, slices: Iterable[tuple[QueueName, Sequence[int]]], left: Iterable[Sequence[int]]) -> None:
@@ -112,12 +112,26 @@ class DueMessages:
             self.add(destination, rest, first=True)
             if len(rest) == len(positions):
                 following[destination] = self._queues.pop(destination)
-        self._queues = following | self._queues
+        if following:
+            self._queues = following | self._queues
+
+    def _next_turns(self, most: int, now_ms: int) -> list[QueueName]:
+        """Returns the destinations that have the next step: in turn those whose messages fit into their share of it,
+        and the herds."""
+        ready = list(islice((name for name in self._queues if self._may_go(name, now_ms)), most))
+        few, herds = self._by_size(ready, most // max(1, len(ready)))
+        if not (few and herds):
+            self._herds_next = False
+            return ready
+        self._herds_next = not self._herds_next
+        return few if self._herds_next else herds
+
+    def _by_size(self, names: Iterable[QueueName], share: int) -> tuple[list[QueueName], list[QueueName]]:
+        """Returns the destinations with at most this many messages, and the others."""
+        sizes: tuple[list[QueueName], list[QueueName]] = [], []
+        for name in names:
+            sizes[self._queues[name].count > share].append(name)
+        return sizes
 
     def _may_go(self, destination: QueueName, now_ms: int) -> bool:
         return not self._rests or self._rests.get(destination, 0) <= now_ms
-
-    def _kept(self, positions: list[int]) -> list[int]:
-        if not self._discarded:
-            return positions
-        return [packed for packed in positions if packed not in self._discarded]

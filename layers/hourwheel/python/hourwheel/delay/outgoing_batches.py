@@ -1,6 +1,6 @@
 """Divides due messages into batches: each becomes one row of a target log."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TypeAlias
@@ -28,6 +28,9 @@ DUE, AGAIN, ORPHANED, DROPPED, DAMAGED = "due", "again", "orphaned", "dropped", 
 nowhere, because their group was deleted; nowhere, because they cannot be read."""
 
 _STEP_BYTES = 4 << 20  # the largest batch; a message for another subject waits until its step is stored
+_DECODED_BYTES = 4 << 20
+"""A step decodes rows up to this size: 20 rows of a thousand messages, or a thousand rows of one. Either takes 10 to 20
+ms. Two thousand due messages that lay in as many large rows took more than a second."""
 
 
 Pick: TypeAlias = tuple[int, int]
@@ -142,10 +145,11 @@ class OutgoingBatches:
         )
         return step.batches, [step.left(queue, picks) for queue, picks in slices]
 
-    def prepare(self, picks: Sequence[Pick]) -> None:
+    def prepare(self, picks: Sequence[Pick]) -> int:
         """Reads the messages at these positions, which are due next, into the cache: those of one step, as more of them
-        would drop one another from the cache, and make the wheel late."""
-        self._sources([picks])
+        would drop one another from the cache, and make the wheel late. Returns the number of positions, from the first
+        one on, that were read."""
+        return _read(picks, self._sources([picks]))
 
     def of_transfer(self, transfer: Transfer) -> OutgoingBatch:
         """Returns the batch that a transfer hands over, read again from the schedule log."""
@@ -165,18 +169,19 @@ class OutgoingBatches:
         return batch
 
     def _sources(self, slices: Iterable[Sequence[Pick]]) -> dict[int, _Source]:
-        """Returns the rows of these positions, those of the first slices first, up to the bytes of one step."""
+        """Returns the rows of these positions, those of the first slices first: as many as one step reads, and at least
+        one."""
         indexes: dict[int, list[int]] = {}
         for picks in slices:
             for row_no, some in _indexes_by_row(picks).items():
                 indexes.setdefault(row_no, []).extend(some)
         sources: dict[int, _Source] = {}
-        total = 0
+        total, decoded = 0, self.row_cache.decoded_bytes
         for row_no, row in self.row_cache.rows(indexes):
             source = sources[row_no] = _Source(row_no, row, indexes[row_no])
             total += source.size
             # The positions of the other rows are the first ones of the next step.
-            if total > _STEP_BYTES:
+            if total > _STEP_BYTES or self.row_cache.decoded_bytes - decoded > _DECODED_BYTES:
                 break
         return sources
 
@@ -196,7 +201,7 @@ class _StepBatches:
 
     def left(self, queue: QueueName, picks: Sequence[Pick]) -> list[Pick]:
         """Adds the messages of a queue, and returns those for which the step has no room."""
-        read = len(list(takewhile(lambda pick: pick[0] in self.sources, picks)))
+        read = _read(picks, self.sources)
         left = [pick for pick in picks[:read] if not self.takes(self.sources[pick[0]], pick, queue)]
         # Behind a row that is not read yet everything waits, to keep the order.
         return left + list(picks[read:])
@@ -275,6 +280,11 @@ class _Targets:
         member = Member.parse(destination.member)
         log = str(LogName.of_retries(destination.subject, destination.generation, member))
         return subject, Target(AGAIN, log, subject.retention_ms, destination.subject, member.group)
+
+
+def _read(picks: Iterable[Pick], sources: Container[int]) -> int:
+    """Returns the number of positions before the first one whose row is not read."""
+    return len(list(takewhile(lambda pick: pick[0] in sources, picks)))
 
 
 def _indexes_by_row(picks: Iterable[Pick]) -> dict[int, list[int]]:

@@ -23,6 +23,8 @@ from hourwheel.times import rfc3339
 _CACHE_BYTES = 48 << 20  # an eighth of the memory that a wheel has on AWS by default
 _MESSAGE_OVERHEAD = 240  # bytes of the Python objects of one message
 _ROW_OVERHEAD = 1_000  # bytes of the Python objects of one row
+_READ_COST = 4_096  # a row of a thousand messages takes 0.65 ms to read and decode, a row of one 0.017 ms
+_PAGE_BYTES = 4 << 20  # read in one call: more would be read again, as a step stops after it has decoded this much
 _DENSE = 4  # reading up to this many rows too much is cheaper than another call
 
 
@@ -61,6 +63,10 @@ class ScheduleRowCache:
         self._log = context.log(bucket.log)
         self._rows: OrderedDict[int, ScheduleRow] = OrderedDict()
         self._size = 0
+        self._page = GET_MANY
+        """The number of rows that are read in one call, by the size of those read before."""
+        self.decoded_bytes = 0
+        """What was decoded so far, and ``_READ_COST`` for each row."""
 
     @property
     def size(self) -> int:
@@ -72,8 +78,10 @@ class ScheduleRowCache:
         those that are not cached in few calls, and drops the least recently used rows when the cache is full."""
         numbers = list(indexes)
         share = _CACHE_BYTES // max(1, len(numbers), len(self._rows))
-        for i in range(0, len(numbers), GET_MANY):
-            page = numbers[i : i + GET_MANY]
+        end = 0
+        while end < len(numbers):
+            page = numbers[end : end + self._page]
+            end += len(page)
             read = self._read(sorted(row_no for row_no in page if self._cached(row_no, indexes[row_no]) is None))
             for row_no in page:
                 cached = self._cached(row_no, indexes[row_no])
@@ -111,7 +119,11 @@ class ScheduleRowCache:
                 read |= self._log.read(run[0], run[-1] - run[0] + 1)
             else:
                 scattered += run
-        return read | self._log.get_many(scattered) if scattered else read
+        read |= self._log.get_many(scattered) if scattered else {}
+        if read:
+            size = sum(row.raw_bytes for row in read.values()) // len(read)
+            self._page = min(GET_MANY, max(1, _PAGE_BYTES // max(1, size)))
+        return read
 
     def _keep(self, row_no: int, row: Row, indexes: Sequence[int], share: int) -> ScheduleRow:
         cached = self._decoded(row_no, row, indexes, share)
@@ -126,6 +138,7 @@ class ScheduleRowCache:
         """Decodes a row, and returns its messages at these indexes and those that are due next."""
         entry = decode_entry(row.meta)
         assert isinstance(entry, DueTimes)
+        self.decoded_bytes += row.raw_bytes + _READ_COST
         raw: Sequence[bytes | msgspec.Raw] = [b""] * row.count
         try:
             raw = raw_messages_of(row, self._context.blobs)

@@ -46,6 +46,15 @@ is taken without a look at each of its messages. A smaller number would make the
 _COUNTED = 4_096  # pairs of tick and destination that are counted; a herd of many instants is found all the same
 
 
+def without(positions: list[int], discarded: set[int]) -> list[int]:
+    """Returns the positions that are not discarded, and removes the others from ``discarded``."""
+    removed = discarded.intersection(positions) if discarded else ()
+    if not removed:
+        return positions
+    discarded.difference_update(removed)
+    return [packed for packed in positions if packed not in removed]
+
+
 class DueGroup(NamedTuple):
     """Positions that fall due in one tick. ``destination``: their only one; None if there may be several."""
 
@@ -57,9 +66,10 @@ class TimingWheel:
     """Packed positions, ordered by the tick in which they fall due. For one thread.
 
     ``tick_ms`` 0 stands for ticks of a millisecond, the precision of due times. Destinations are numbers, by which the
-    caller tells apart where the messages go."""
+    caller tells apart where the messages go. ``discarded`` are the positions to leave out; the caller adds to it, and
+    looks there for those of herds."""
 
-    def __init__(self, tick_ms: int) -> None:
+    def __init__(self, tick_ms: int, discarded: set[int]) -> None:
         self._tick_ms = max(1, tick_ms)
         self._ticks = max(1, _COARSE_MS // self._tick_ms)
         """Ticks in a coarse slot."""
@@ -71,9 +81,9 @@ class TimingWheel:
         self._order: list[int] = []
         """The ticks of ``_fine`` and ``_crowds``."""
         self._counts: dict[tuple[int, int], int] = {}
-        self._cancelled: set[int] = set()
+        self._discarded = discarded
         self.waiting = 0
-        """Positions in the wheel, cancelled ones included."""
+        """Positions in the wheel, discarded ones included."""
 
     def add(self, packed: int, due_ms: int, destination: int = 0) -> None:
         """Adds a position, which may be due already."""
@@ -97,14 +107,11 @@ class TimingWheel:
         packed.extend(positions)
         ticks.extend(bytes((within,)) * len(positions))
 
-    def discard(self, packed: int) -> None:
-        """Marks a position as cancelled: ``take`` leaves it out. The position may be added later."""
-        self._cancelled.add(packed)
-
     def take(self, now_ms: int) -> list[DueGroup]:
         """Removes the positions that are due, and returns them: the earliest tick first, within a tick those of a
         destination in the order in which they were added. Takes a tick once all its positions are due, so none is
-        early."""
+        early. Leaves discarded ones out; the positions of a herd may contain some, because a look at each of a million
+        would take 0.1 s, and everything else waits meanwhile."""
         now = now_ms // self._tick_ms
         while self._coarse_order and self._coarse_order[0] * self._ticks <= now:
             self._spread()
@@ -112,12 +119,15 @@ class TimingWheel:
         while self._order and self._order[0] <= now:
             tick = heapq.heappop(self._order)
             if tick in self._fine:
-                taken.append(DueGroup(self._fine.pop(tick)))
+                positions = self._fine.pop(tick)
+                self.waiting -= len(positions)
+                # Only now, as a search for the position in its slot would cost more than keeping it until it is due.
+                taken.append(DueGroup(without(positions, self._discarded)))
             # Behind the first ones of the same herd, which came before it was known as one.
-            taken += [DueGroup(crowd, destination) for destination, crowd in self._crowds.pop(tick, {}).items()]
-        self.waiting -= sum(len(group.positions) for group in taken)
-        # Only now, as a search for the position in its slot would cost more than keeping it until it is due.
-        return [self._without_cancelled(group) for group in taken] if self._cancelled else taken
+            for destination, crowd in self._crowds.pop(tick, {}).items():
+                self.waiting -= len(crowd)
+                taken.append(DueGroup(crowd, destination))
+        return taken
 
     def next_ms(self) -> int | None:
         """Returns when the next positions are taken; None when the wheel is empty."""
@@ -151,13 +161,6 @@ class TimingWheel:
             if tick not in self._fine:
                 heapq.heappush(self._order, tick)
         return slot
-
-    def _without_cancelled(self, group: DueGroup) -> DueGroup:
-        cancelled = self._cancelled.intersection(group.positions)
-        if not cancelled:
-            return group
-        self._cancelled -= cancelled
-        return group._replace(positions=[packed for packed in group.positions if packed not in cancelled])
 
     def _spread(self) -> None:
         """Spreads the first coarse slot over its ticks. A position that is added to it later creates the coarse slot

@@ -23,19 +23,22 @@ class WaitingMessages:
     precise_starts: bool
     """Whether a message that may be a minute late needs no precise start of a wheel."""
     held: HeldBatches
-    due: DueMessages = field(default_factory=DueMessages)
+    due: DueMessages = field(init=False)
+    _discarded: set[int] = field(default_factory=set)
+    """Positions that are left out when their turn comes."""
     _numbers: dict[tuple[str, int, str | None], int] = field(default_factory=dict)
     _destinations: "array[int]" = field(default_factory=lambda: array("I"))
     """The number of the destination of each row; four bytes for a row."""
 
     def __post_init__(self) -> None:
-        self._wheel = TimingWheel(self.tick_ms)
-        self._minute_wheel = TimingWheel(self.tick_ms)
+        self.due = DueMessages(self._discarded)
+        self._wheel = TimingWheel(self.tick_ms, self._discarded)
+        self._minute_wheel = TimingWheel(self.tick_ms, self._discarded)
         """The messages that may be a minute late, where that saves starts: they alone need no precise one."""
 
     @property
     def waiting(self) -> int:
-        """The number of messages; cancelled ones count until they are due."""
+        """The number of messages; cancelled ones count until their turn comes."""
         return self._wheel.waiting + self._minute_wheel.waiting + self.due.waiting
 
     @property
@@ -78,10 +81,7 @@ class WaitingMessages:
 
     def discard(self, packed: int) -> None:
         """Leaves out a message that is cancelled, or handed over by another wheel."""
-        self._wheel.discard(packed)
-        if self._minute_wheel.waiting:
-            self._minute_wheel.discard(packed)
-        self.due.discard(packed)
+        self._discarded.add(packed)
 
     def fall_due(self, now_ms: int) -> None:
         """Moves the messages that are due to the queues of their destinations."""

@@ -89,6 +89,8 @@ class Wheel:
     _busy_turns: int = 0
     """The number of turns since the opening that read a row or took a message, the last one at ``_busy_ms``."""
     _busy_ms: int = 0
+    _prepared_count: int = 0
+    """The number of messages that were read before they are due, since the last turn with work."""
     _called: bool = False
     """Whether its successor has been called."""
 
@@ -104,7 +106,7 @@ class Wheel:
 
     @property
     def waiting(self) -> int:
-        """The number of messages in the wheel; cancelled ones count until they are due."""
+        """The number of messages in the wheel; cancelled ones count until their turn comes."""
         return self._waiting.waiting
 
     def run(self, pause: Pause) -> WheelEnd:
@@ -232,6 +234,7 @@ class Wheel:
     def _note_work(self, busy: bool, now_ms: int) -> None:
         if busy:
             self._busy_turns, self._busy_ms = self._busy_turns + 1, now_ms
+            self._prepared_count = 0
 
     def _take(self, pause: Pause) -> WheelEnd | None:
         """Takes the lease, and waits for an owner that is about to leave. Returns why the wheel ends without the lease,
@@ -280,11 +283,15 @@ class Wheel:
 
     def _prepared(self, rest_ms: int) -> int:
         """Reads the messages that are due next, if a wheel without ticks rests long enough; returns the rest that is
-        left. With ticks it reads nothing more than each tick needs: on AWS reads are billed."""
+        left: 0 if it has more to read, because what was announced meanwhile comes first. With ticks it reads nothing
+        more than each tick needs: on AWS reads are billed."""
         if rest_ms < PREPARE_MS or self.context.settings.tick_ms or self._state is not WheelState.TURNING:
             return rest_ms
         began_ms = self.context.clock.now_ms()
-        self._dispatcher.prepare(self._waiting.upcoming(_PREPARED))
+        upcoming, before = self._waiting.upcoming(_PREPARED), self._prepared_count
+        self._prepared_count = self._dispatcher.prepare(upcoming)
+        if before < self._prepared_count < len(upcoming):
+            return 0
         return max(0, rest_ms - max(0, self.context.clock.now_ms() - began_ms))
 
     def _relay_times(self) -> tuple[int, ...]:
