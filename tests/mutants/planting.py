@@ -4,7 +4,7 @@ import sys
 from types import CodeType, FunctionType
 from typing import Any
 
-from hourwheel.logs.cas import CasRecord, CasResult
+from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.ports.storage import Key, Record, Refused, Store
 from tests.mutants.changes import UNCONDITIONAL_PUT, UNCONDITIONAL_SWAP
 from tests.mutants.mutations import LIBRARY, Mutant, changed_tree
@@ -47,7 +47,7 @@ def _loaded(mutant: Mutant) -> FunctionType | None:
 def _swap(record: CasRecord[Any], value: Any, **rest: Any) -> CasResult[Any]:
     """Stores the value whatever the record holds."""
     current = record.store.get(record.key)
-    return record.swap(None if current is None else current.token, value, **rest)
+    return record.swap(None if current is None else Versioned(value, current.token), value, **rest)
 
 
 def _put(store: Store, key: Key, record: Record) -> Refused | None:

@@ -67,7 +67,7 @@ def test_a_change_leaves_out_one_write_or_swaps_two() -> None:
 
 
 def test_a_conditional_write_loses_its_condition() -> None:
-    [swap] = changes.expressions(ast.parse("record.swap(current.token, value, token=t)", mode="eval").body)
+    [swap] = changes.expressions(ast.parse("record.swap(current, value, token=t)", mode="eval").body)
     assert (swap[0], ast.unparse(swap[1])) == ("condition dropped", "_unconditional_swap(record, value, token=t)")
 
 

@@ -57,7 +57,7 @@ class Scene:
         record = PullLog(context, self.group, context.log(self.queue), 0).record(number)
         current = record.load()
         assert current is not None
-        assert record.swap(current.token, change(current.value)).stored
+        assert record.swap(current, change(current.value)).stored
 
     def change_row(self, log: str, number: int, change: Callable[[Row], Row]) -> None:
         key = row_key(log, number)

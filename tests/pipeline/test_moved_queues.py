@@ -115,7 +115,7 @@ def _lose(root: Path) -> None:
         current = record.load()
         assert current is not None
         assert (current.value.first, current.value.counts[0] > 1) == (Position(0, 0), True)
-        assert record.swap(current.token, begin_later(current.value)).stored
+        assert record.swap(current, begin_later(current.value)).stored
 
 
 @pytest.mark.volume

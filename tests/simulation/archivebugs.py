@@ -75,7 +75,7 @@ def watermarks_do_not_follow_the_manifests_of_others() -> Iterator[None]:
         while (raw := stored(archive, current.value.number)) is not None:
             manifest = archive_progress._following(context, current.value, raw)
             value = archive_progress.committed(current.value, manifest, raw.digest)
-            current = watermarks.head_record(context).swap(current.token, value).current
+            current = watermarks.head_record(context).swap(current, value).current
         return current
 
     with patch.object(archiver, "catch_up", catch_up_alone):

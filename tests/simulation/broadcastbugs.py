@@ -76,7 +76,7 @@ def a_member_that_comes_back_is_forgotten_nevertheless() -> Iterator[None]:
         if current is None or current.value.deleted:
             return False
         deleted = msgspec.structs.replace(current.value, deleted=True)
-        return record.swap(current.token, deleted).stored and consumers._delete(registry, subject, group)
+        return record.swap(current, deleted).stored and consumers._delete(registry, subject, group)
 
     with patch.object(consumers, "_delete_unseen", delete):
         yield

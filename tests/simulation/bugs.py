@@ -79,14 +79,14 @@ def a_log_forgets_its_own_token() -> Iterator[None]:
 def a_slot_forgets_its_own_token() -> Iterator[None]:
     def swap(
         self: CasRecord[Any],
-        expect: bytes | None,
+        before: Versioned[Any] | None,
         value: Any,
         *,
         token: bytes | None = None,
         expires_ms: int | None = None,
     ) -> CasResult[Any]:
         record = Record(msgspec.msgpack.encode(value), token or self.ids.token(), expires_ms)
-        refused = self.store.put(self.key, record, expect=expect)
+        refused = self.store.put(self.key, record, expect=None if before is None else before.token)
         if refused is None:
             return CasResult(True, Versioned(value, record.token))
         own = refused.current is not None and refused.current.token == record.token
@@ -134,9 +134,9 @@ def a_hole_in_an_eventual_read_is_believed() -> Iterator[None]:
 
 @planted()
 def a_loser_claims_on_from_its_own_start() -> Iterator[None]:
-    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
-        outcome = real(self, expect, value, **rest)
-        if isinstance(value, PullRow) and expect is None and not outcome.stored and outcome.current is not None:
+    def swap(self: CasRecord[Any], before: Versioned[Any] | None, value: Any, **rest: Any) -> CasResult[Any]:
+        outcome = real(self, before, value, **rest)
+        if isinstance(value, PullRow) and before is None and not outcome.stored and outcome.current is not None:
             stale = msgspec.structs.replace(outcome.current.value, end=value.first)
             return CasResult(False, Versioned(stale, outcome.current.token))
         return outcome
@@ -148,27 +148,27 @@ def a_loser_claims_on_from_its_own_start() -> Iterator[None]:
 
 @planted()
 def a_claim_overwrites_another() -> Iterator[None]:
-    with patch.object(CasRecord, "swap", _blind(lambda expect, value: expect is None and isinstance(value, PullRow))):
+    with patch.object(CasRecord, "swap", _blind(lambda before, value: before is None and isinstance(value, PullRow))):
         yield
 
 
 @planted()
 def a_settlement_does_not_compare_the_token() -> Iterator[None]:
     with patch.object(
-        CasRecord, "swap", _blind(lambda expect, value: expect is not None and isinstance(value, PullRow))
+        CasRecord, "swap", _blind(lambda before, value: before is not None and isinstance(value, PullRow))
     ):
         yield
 
 
-def _blind(when: Callable[[bytes | None, Any], bool]) -> Callable[..., CasResult[Any]]:
+def _blind(when: Callable[[Versioned[Any] | None, Any], bool]) -> Callable[..., CasResult[Any]]:
     """Replaces ``CasRecord.swap`` by one that ignores the token."""
     real = CasRecord.swap
 
-    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
-        if when(expect, value):
+    def swap(self: CasRecord[Any], before: Versioned[Any] | None, value: Any, **rest: Any) -> CasResult[Any]:
+        if when(before, value):
             current = self.store.get(self.key)
-            expect = None if current is None else current.token
-        return real(self, expect, value, **rest)
+            before = None if current is None else Versioned(value, current.token)
+        return real(self, before, value, **rest)
 
     return swap
 
@@ -249,7 +249,7 @@ def a_retry_is_put_before_it_is_recorded() -> Iterator[None]:
 def a_hand_over_is_closed_before_it_is_put() -> Iterator[None]:
     def carry_out(context: Any, record: CasRecord[Any], current: Versioned[Any], row: Any) -> Versioned[Any] | None:
         value = current.value.left_with(())
-        closed = record.swap(current.token, value, expires_ms=value.garbage_ms)
+        closed = record.swap(current, value, expires_ms=value.garbage_ms)
         if closed.stored:
             for transfer in current.value.transfers:
                 handover.put_row(context, transfer, row)
@@ -298,10 +298,10 @@ def a_filled_reservation_is_replaced_without_a_record() -> Iterator[None]:
 
 @planted()
 def a_redrive_does_not_mark_what_it_sent() -> Iterator[None]:
-    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
+    def swap(self: CasRecord[Any], before: Versioned[Any] | None, value: Any, **rest: Any) -> CasResult[Any]:
         if isinstance(value, DeadState):
             value = msgspec.structs.replace(value, done=frozenset())
-        return real(self, expect, value, **rest)
+        return real(self, before, value, **rest)
 
     real = CasRecord.swap
     with patch.object(CasRecord, "swap", swap):

@@ -32,7 +32,7 @@ def an_unreadable_batch_takes_its_neighbours_along() -> Iterator[None]:
     def exclude(context: Context, log: PullLog, claim: Claim, counts: tuple[int, ...]) -> None:
         value = msgspec.structs.replace(claim.pull_row.value, counts=(0,) * len(counts))
         closed = value.closed(UNREADABLE, context.clock.now_ms())
-        log.record(claim.row_no).swap(claim.pull_row.token, closed, expires_ms=closed.garbage_ms)
+        log.record(claim.row_no).swap(claim.pull_row, closed, expires_ms=closed.garbage_ms)
 
     with patch.object(answers, "exclude_unreadable", exclude):
         yield

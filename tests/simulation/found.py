@@ -231,7 +231,7 @@ def a_process_that_knows_the_old_subject_replaces_a_group_of_the_new_one() -> It
             fresh = msgspec.structs.replace(
                 current.value, subject_generation=subject.generation, generation=current.value.generation + 1
             )
-            record.swap(current.token, fresh)
+            record.swap(current, fresh)
             return fresh
 
     def group(self: Registry, subject: Subject, name: str, **rest: Any) -> Group:

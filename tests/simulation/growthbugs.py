@@ -99,12 +99,12 @@ def a_seek_does_not_end_the_growth_of_the_row_before_it() -> Iterator[None]:
 def uncompared(concerns: Callable[[PullRow], object]) -> Iterator[None]:
     """Lets claims that go on in such a row overwrite whatever the row has become."""
 
-    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **rest: Any) -> CasResult[Any]:
-        goes_on = expect is not None and isinstance(value, PullRow) and rest.get("token") == value.claim
+    def swap(self: CasRecord[Any], before: Versioned[Any] | None, value: Any, **rest: Any) -> CasResult[Any]:
+        goes_on = before is not None and isinstance(value, PullRow) and rest.get("token") == value.claim
         if goes_on and concerns(value):
             current = self.store.get(self.key)
-            expect = None if current is None else current.token
-        return real(self, expect, value, **rest)
+            before = None if current is None else Versioned(value, current.token)
+        return real(self, before, value, **rest)
 
     real = CasRecord.swap
     with patch.object(CasRecord, "swap", swap):

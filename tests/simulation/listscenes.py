@@ -28,7 +28,7 @@ def _a_deletion_that_was_cut_off(stage: Stage) -> None:
     def delete() -> None:
         current = record.load()
         assert current is not None
-        record.swap(current.token, msgspec.structs.replace(current.value, deleted=True))
+        record.swap(current, msgspec.structs.replace(current.value, deleted=True))
 
     keeper.ask("delete-subject", delete)
 

@@ -11,7 +11,7 @@ from hourwheel.context import Context
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.held_batches import HeldBatches
 from hourwheel.errors import NoAccess, Unavailable
-from hourwheel.logs.cas import CasRecord, CasResult
+from hourwheel.logs.cas import CasRecord, CasResult, Versioned
 from hourwheel.logs.log import Log
 from hourwheel.model.pulls import Settled
 from hourwheel.model.routes import MoveTarget, Route, RouteChange
@@ -100,9 +100,9 @@ def _withdrawing(plan: Plan) -> Plan:
 @planted(sharpen=_withdrawing)
 def a_withdrawal_overwrites_a_move_that_was_carried_out() -> Iterator[None]:
     class Overwriting(CasRecord[Subject]):
-        def swap(self, expect: bytes | None, value: Subject, **_: Any) -> CasResult[Subject]:
+        def swap(self, before: Versioned[Subject] | None, value: Subject, **_: Any) -> CasResult[Subject]:
             current = self.load()
-            return super().swap(None if current is None else current.token, value)
+            return super().swap(current, value)
 
     def record(context: Context, name: str) -> CasRecord[Subject]:
         real = subject_record(context, name)

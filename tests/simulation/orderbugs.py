@@ -162,9 +162,9 @@ def _leaves(plan: Plan) -> Plan:
 def a_claim_that_was_answered_late_is_not_handed_out() -> Iterator[None]:
     """Beside consumers that leave: a claim that one of them gave back is not handed out either, and rightly so."""
 
-    def swap(self: CasRecord[Any], expect: bytes | None, value: Any, **how: Any) -> CasResult[Any]:
-        if not isinstance(value, OrderedRow) or expect is not None:
-            return real(self, expect, value, **how)
+    def swap(self: CasRecord[Any], before: Versioned[Any] | None, value: Any, **how: Any) -> CasResult[Any]:
+        if not isinstance(value, OrderedRow) or before is not None:
+            return real(self, before, value, **how)
         record = Record(msgspec.msgpack.encode(value), how["token"], how["expires_ms"])
         refused = self.store.put(self.key, record, expect=None)
         if refused is None:

@@ -154,7 +154,7 @@ def a_pending_move(stage: Stage) -> None:
         current = record.load()
         assert current is not None
         change = plan_move(0, "c0")(current.value)
-        record.swap(current.token, msgspec.structs.replace(current.value, change=change))
+        record.swap(current, msgspec.structs.replace(current.value, change=change))
 
     keeper.ask("request", request)
 

@@ -38,13 +38,13 @@ class Scene:
         """Replaces the row of the claim, whatever it says."""
         record = self.log.record(1)
         current = record.load()
-        self.keeper.actor.ask("pull", lambda: record.swap(current and current.token, row))
+        self.keeper.actor.ask("pull", lambda: record.swap(current, row))
 
     def save(self, row_no: int) -> None:
         """Replaces the checkpoint, whatever it says."""
         record = self.log.checkpoint_record
         current = record.load()
-        record.swap(current and current.token, Checkpoint(row_no, Position(row_no), 0, 0))
+        record.swap(current, Checkpoint(row_no, Position(row_no), 0, 0))
 
 
 @pytest.fixture

@@ -322,7 +322,7 @@ def test_a_request_whose_wheel_does_not_answer_is_to_be_sent_again(api: Api) -> 
     record = owner_record(context, bucket)
     current = record.load()
     paused = WheelOwner(owner="paused", until_ms=NOON_MS + LEASE_MS)
-    assert record.swap(None if current is None else current.token, paused).stored
+    assert record.swap(current, paused).stored
     answer = api.call("DELETE", f"/v1/scheduled/{scheduled_id}")
     assert (answer.status, answer.slug) == (503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0

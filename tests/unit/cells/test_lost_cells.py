@@ -401,7 +401,7 @@ def test_a_change_that_waits_for_the_lost_cell_is_withdrawn(
     assert current is not None
     queue = 1 if target == "home" else 0
     change = RouteChange((MoveTarget(queue, target, current.value.route(queue).parts, 1),), 2)
-    record.swap(current.token, parts.msgspec.structs.replace(current.value, change=change))
+    record.swap(current, parts.msgspec.structs.replace(current.value, change=change))
     give_up(bench, fast)
     subject = bench.deployment.subjects.get("orders")
     assert (subject.change, states(bench, "orders", 1)[-2:]) == (None, [("fast", "lost"), ("home", "normal")])

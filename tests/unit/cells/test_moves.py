@@ -141,7 +141,7 @@ def requested(bench: Bench, to: str | Plan) -> None:
     current = record.load()
     assert current is not None
     change = plan(current.value)
-    assert record.swap(current.token, msgspec.structs.replace(current.value, change=change)).stored
+    assert record.swap(current, msgspec.structs.replace(current.value, change=change)).stored
 
 
 def test_an_operator_who_was_cut_off_repeats_the_move(bench: Bench) -> None:
@@ -181,7 +181,7 @@ def test_a_target_that_stopped_taking_queues_is_given_up(bench: Bench) -> None:
     record = cell_record(bench.deployment.context, "fast")
     current = record.load()
     assert current is not None
-    record.swap(current.token, msgspec.structs.replace(current.value, state="draining"))
+    record.swap(current, msgspec.structs.replace(current.value, state="draining"))
     finish_change(bench.deployment.registry, "orders")
     assert bench.send("b")[0].offset == 1
     assert [mapping[2] for mapping in route(bench)] == ["home", "home"]

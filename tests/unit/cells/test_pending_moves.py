@@ -229,7 +229,7 @@ def test_the_withdrawal_of_all_moves_leaves_those_that_have_begun_and_names_them
     assert current is not None
     assert current.value.change is not None
     targets = (*current.value.change.targets, current.value.route(2).target(2, HOME))
-    record.swap(current.token, msgspec.structs.replace(current.value, change=RouteChange(targets, 3)))
+    record.swap(current, msgspec.structs.replace(current.value, change=RouteChange(targets, 3)))
     bench.deployment.context.log(bench.deployment.subjects.get("orders").log(2)).seal()
     with pytest.raises(Conflict, match=r"queue 2 .* has begun.* The pending move of queue 1 would be withdrawn$"):
         bench.deployment.routes.withdraw("orders", dry_run=True)
@@ -250,7 +250,7 @@ def test_a_move_out_of_a_cell_that_was_given_up_cannot_be_withdrawn(
     current = record.load()
     assert current is not None
     target = msgspec.structs.replace(current.value.route(1).target(1, "home"), lost=True)
-    record.swap(current.token, msgspec.structs.replace(current.value, change=RouteChange((target,), 3)))
+    record.swap(current, msgspec.structs.replace(current.value, change=RouteChange((target,), 3)))
     for queue in (1, None):
         with pytest.raises(Conflict, match="cell in which it is was given up: this move cannot be withdrawn"):
             bench.deployment.routes.withdraw("orders", queue)

@@ -83,7 +83,7 @@ def test_an_owner_that_went_without_a_word_leaves_the_answer_open(bench: Bench) 
     (one,) = later(bench, "a", delay="20m")
     bucket = Bucket.at(bench.clock.ms + 1_200_000, 60)
     record = owner_record(bench.deployment.context, bucket)
-    record.swap(getattr(record.load(), "token", None), WheelOwner(owner="gone", until_ms=bench.clock.ms - 1))
+    record.swap(record.load(), WheelOwner(owner="gone", until_ms=bench.clock.ms - 1))
     bench.timers.ordered.clear()
     with pytest.raises(Unavailable, match="send the request again"):
         bench.deployment.delayed.cancel(one)
@@ -213,7 +213,7 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     context = bench.deployment.context
     record = owner_record(context, bucket)
     current = record.load()
-    silent = record.swap(None if current is None else current.token, WheelOwner(owner="silent", until_ms=1)).current
+    silent = record.swap(current, WheelOwner(owner="silent", until_ms=1)).current
     assert silent is not None
     at = rfc3339(bench.clock.ms + 86_400_000)
     with pytest.raises(Unavailable):
@@ -221,7 +221,7 @@ def test_a_closed_bucket_answers_though_its_last_owner_went_without_a_word() -> 
     bench.turn(7_200)
     current = record.load()
     assert current is not None
-    record.swap(current.token, WheelOwner(owner="silent", until_ms=1))
+    record.swap(current, WheelOwner(owner="silent", until_ms=1))
     bench.clock.pass_time(3_600)
     assert bench.deployment.delayed.reschedule(one, deliver_at=at).state == "moved"
     bench.turn(86_400)

@@ -20,7 +20,7 @@ from hourwheel.api.routes import keys_of
 from hourwheel.context import Context
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.errors import UNDECODABLE, NotGranted, Unauthenticated
-from hourwheel.logs.cas import CasRecord, token_of, value_of
+from hourwheel.logs.cas import CasRecord, value_of
 from hourwheel.ports.storage import Key, Table
 
 _PREFIX = "hwg_"
@@ -160,7 +160,7 @@ def rotate(context: Context, *, revoke: bool) -> int:
     while True:
         before = value_of(current)
         previous = None if before is None or revoke else before.key  # without it no earlier token is valid
-        result = record.swap(token_of(current), SigningKeys(1 if before is None else before.version + 1, key, previous))
+        result = record.swap(current, SigningKeys(1 if before is None else before.version + 1, key, previous))
         if result.written is not None:
             return result.written.value.version
         current = result.current

@@ -169,7 +169,7 @@ class Archiver:
             run.report.lost_races += 1
             return True
         # After the manifest: if this is cut off, the next archiver reads the watermarks from the manifest.
-        apply(self.context, Versioned(current.head(head.value), head.token), manifest, sealed(manifest))
+        apply(self.context, head.changed(current.head(head.value)), manifest, sealed(manifest))
         self._count(run.report, manifest)
         return run.goes_on(current) or archived
 

@@ -287,7 +287,7 @@ class _Rebuild:
         head_before = record.load()
         # A sweeper or an archiver that ran on the empty store has left a head without a manifest.
         outcome = record.swap(
-            head_before.token if head_before is not None and not head_before.value.number else None, head
+            head_before.replaced() if head_before is not None and not head_before.value.number else None, head
         )
         if outcome.current is None or outcome.current.value != head:
             raise Conflict(
@@ -354,7 +354,7 @@ class _Rebuild:
         return report
 
     def _save(self, value: Rebuilding) -> None:
-        outcome = self.record.swap(self.current.token, value)
+        outcome = self.record.swap(self.current, value)
         if not outcome.stored or outcome.current is None:
             raise Conflict("store-in-use", "another process rebuilds the store: wait until it has ended")
         self.current = outcome.current

@@ -17,7 +17,7 @@ from hourwheel.buckets.buckets import LEAD_MS, Bucket, order_timer
 from hourwheel.buckets.starts import COARSE_MS
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
-from hourwheel.logs.cas import CasRecord, token_of, value_of
+from hourwheel.logs.cas import CasRecord, value_of
 from hourwheel.ports.storage import Key, Table, items_of
 
 LEASE_MS = 30_000  # a wheel renews its lease every 12 s
@@ -136,7 +136,7 @@ def _plan_start(context: Context, bucket: Bucket, need_ms: int, *, minute: bool)
         if planned is None or planned is START_NOW:
             return PlannedStart(None if planned is None else now_ms, 0 if owner is None else owner.wakes_ms)
         # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
-        stored, current = record.swap(token_of(current), planned)
+        stored, current = record.swap(current, planned)
         if stored:
             return PlannedStart(need_ms if minute else planned.wakes_ms, planned.wakes_ms)
     return PlannedStart(context.clock.now_ms())
@@ -191,7 +191,7 @@ def _announced(context: Context, bucket: Bucket, due_ms: int) -> int | None:
         announcement = _announcement(value_of(current), bucket, max(due_ms - LEAD_MS, now_ms), now_ms)
         if announcement is None or announcement is START_NOW:
             return None if announcement is None else now_ms
-        stored, current = record.swap(token_of(current), announcement)
+        stored, current = record.swap(current, announcement)
         # Stored before the timer is ordered: if the order is lost, the sweeper sees the time and starts the wheel.
         if stored:
             return announcement.wakes_ms
@@ -236,4 +236,4 @@ def expire_wheel_leases(context: Context, living: Collection[str] = ()) -> None:
         current = owner_record(context, bucket).opened(record)
         if current is not None and not current.value.left and current.value.owner not in living:
             # 1 is over as well; 0 would say that the owner has left, with all its writes certain.
-            owner_record(context, bucket).swap(current.token, msgspec.structs.replace(current.value, until_ms=1))
+            owner_record(context, bucket).swap(current, msgspec.structs.replace(current.value, until_ms=1))

@@ -15,7 +15,7 @@ from enum import Enum
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.logs.cas import CasRecord, token_of
+from hourwheel.logs.cas import CasRecord
 from hourwheel.ports.storage import Key, Table
 from hourwheel.ports.timers import PRECISE_SECONDS
 
@@ -106,7 +106,7 @@ def keep_listening(context: Context, near: bool) -> None:
         hints.off = False
         # Promised only when it is on: until then each start that is soon to come is ordered at once.
         if precise.listen(True) and until_ms < now_ms + KEPT_MS - _RENEW_MS:
-            record.swap(token_of(current), ReadingPromise(now_ms + KEPT_MS))
+            record.swap(current, ReadingPromise(now_ms + KEPT_MS))
     elif until_ms <= now_ms:
         precise.listen(False)
         hints.off = True

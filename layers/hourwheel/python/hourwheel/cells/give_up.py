@@ -74,7 +74,7 @@ class LostCells:
         return self._swap(cell, current, lost)
 
     def _swap(self, cell: str, current: Versioned[CellRecord], value: CellRecord) -> Versioned[CellRecord]:
-        outcome = cell_record(self.context, cell).swap(current.token, value)
+        outcome = cell_record(self.context, cell).swap(current, value)
         if self.context.cells is not None:
             self.context.cells.forget(cell)
         if not outcome.stored or outcome.current is None:

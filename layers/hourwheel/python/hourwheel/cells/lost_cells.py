@@ -37,7 +37,7 @@ def give_up_parts(registry: Registry, name: str, cell: str, cells: Sequence[str]
             registry.forget(name)
             return
         if not _is_requested(current.value, cell):
-            record.swap(current.token, _requested(registry.context, current.value, cell, cells))
+            record.swap(current, _requested(registry.context, current.value, cell, cells))
         # Moves of other queues may wait for other cells.
         with suppress(Unavailable):
             finish_change(registry, name)

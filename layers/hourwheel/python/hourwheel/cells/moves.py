@@ -132,7 +132,7 @@ class _Request:
                 return False
             check_moves_only(current.value, open_change, change, self._held_up)
         both = msgspec.structs.replace(current.value, change=joined(open_change, change))
-        return record.swap(current.token, both).stored
+        return record.swap(current, both).stored
 
 
 def load_alive(record: CasRecord[Subject], name: str) -> Versioned[Subject]:
@@ -242,7 +242,7 @@ def _finish(registry: Registry, name: str) -> tuple[Subject | None, Unavailable 
         after, held_up = carried_out(context, current.value, current.value.change)
         if after is None:
             break
-        current, held_up = record.swap(current.token, after).current, None
+        current, held_up = record.swap(current, after).current, None
     registry.forget(name)
     return value_of(current), held_up
 
@@ -261,7 +261,7 @@ def refresh_route(registry: Registry, seen: Subject) -> None:
     more = continuation(registry.context, current.value)
     if more is not None:
         changed = msgspec.structs.replace(current.value, change=joined(current.value.change, more))
-        record.swap(current.token, changed)
+        record.swap(current, changed)
         subject, held_up = _finish(registry, seen.name)
     if held_up is not None and _as_seen(subject, seen):
         raise held_up
@@ -285,7 +285,7 @@ def expire(registry: Registry, seen: Subject, queue: int, mapping: Mapping) -> N
     routes = list(current.value.all_routes())
     routes[queue] = routes[queue].expired(mapping)
     after = msgspec.structs.replace(current.value, routes=tuple(routes), epoch=current.value.epoch + 1)
-    record.swap(current.token, after)  # refused: another process changed the subject, and the next sweep tries again
+    record.swap(current, after)  # refused: another process changed the subject, and the next sweep tries again
     registry.forget(seen.name)
 
 

@@ -26,7 +26,7 @@ from hourwheel.cells.plans import Plan, plan_drain
 from hourwheel.cells.requests import Routes
 from hourwheel.context import Context
 from hourwheel.errors import Conflict, NotFound, Rejected, Unavailable
-from hourwheel.logs.cas import Versioned, token_of
+from hourwheel.logs.cas import Versioned
 from hourwheel.model.log_names import HOME
 from hourwheel.model.route_records import (
     CellContent,
@@ -323,7 +323,7 @@ class CellOperations:
         current = record.load()
         _check_kept(current)
         value = change(_present(current) or fresh or CellRecord(name=cell, created_ms=self.context.clock.now_ms()))
-        if not record.swap(token_of(current), value).stored:
+        if not record.swap(current, value).stored:
             raise changed_meanwhile(cell)
         if self.context.cells is not None:
             self.context.cells.forget(cell)

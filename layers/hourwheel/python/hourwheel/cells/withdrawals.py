@@ -43,7 +43,7 @@ def withdraw_change(
             return subject, subject
         if dry_run:
             return subject, withdrawal.after
-        if record.swap(current.token, withdrawal.after).stored:
+        if record.swap(current, withdrawal.after).stored:
             registry.forget(name)
             return subject, withdrawal.finished(registry, subject)
     raise Unavailable(f"many requests change subject {name!r} at once: send the request again")

@@ -317,7 +317,7 @@ class DeadLetters:
                 expires_ms=self.context.clock.now_ms() + self.subject.retention_ms,
             )
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes), transfers=(transfer,))
-            outcome = record.swap(current.token if current else None, value, expires_ms=value.garbage_ms)
+            outcome = record.swap(current, value, expires_ms=value.garbage_ms)
             if (written := outcome.written) is not None:
                 self._finish(row_no, written)
                 return len(offered & value.done)
@@ -336,7 +336,7 @@ class DeadLetters:
                 return len(offered & state.done)
             offered |= frozenset(indexes)
             value = msgspec.structs.replace(state, done=state.done | frozenset(indexes))
-            outcome = record.swap(current.token if current else None, value, expires_ms=value.garbage_ms)
+            outcome = record.swap(current, value, expires_ms=value.garbage_ms)
             if outcome.stored:
                 self._mark_dropped(row_no, indexes)
                 return len(offered & value.done)

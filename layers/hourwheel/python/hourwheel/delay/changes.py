@@ -226,7 +226,7 @@ class ScheduledMessages:
             marker_row = TOO_LATE
         value = msgspec.structs.replace(current.value, marker_row=marker_row)
         if self._ask_owner(position.bucket, marker_row) is OwnerAnswer.CERTAIN:
-            return Versioned(value, current.token)
+            return current.changed(value)
         return self._changes.store(position, current, value)
 
     def _store_decision(

@@ -121,7 +121,7 @@ def _close_drained(
     if context.log(bucket.log).seal().rows != owner.read_below:
         return False
     # Refused: a wheel has closed the bucket meanwhile.
-    bucket_record(context, bucket).swap(current.token, BucketRecord(closed_ms=now_ms))
+    bucket_record(context, bucket).swap(current, BucketRecord(closed_ms=now_ms))
     return True
 
 

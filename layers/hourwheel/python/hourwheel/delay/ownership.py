@@ -142,7 +142,7 @@ class Ownership:
                 return False
             if current is not None and self._context.precise_timers is not None:
                 self._announced_ms = current.value.wakes_ms
-            stored, current = record.swap(None if current is None else current.token, self._owner_now(0))
+            stored, current = record.swap(current, self._owner_now(0))
             if stored:
                 self._held = current
                 return True
@@ -230,7 +230,7 @@ class Ownership:
     def _swap(self, value: WheelOwner, expires_ms: int | None = None) -> None:
         assert self._held is not None
         # Guarded by the token of this lease: an owner that was replaced learns of it at its next renewal at the latest.
-        outcome = owner_record(self._context, self._bucket).swap(self._held.token, value, expires_ms=expires_ms)
+        outcome = owner_record(self._context, self._bucket).swap(self._held, value, expires_ms=expires_ms)
         if not outcome.stored or outcome.current is None:
             raise Fenced(self._bucket.name)
         self._held = outcome.current

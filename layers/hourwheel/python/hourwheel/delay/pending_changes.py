@@ -138,7 +138,7 @@ class PendingChanges:
     ) -> Versioned[PendingChange]:
         """Stores the value if nobody changed the record meanwhile; returns the record that is stored then, this value
         or another caller's. Raises ``NotFound`` if the record was removed with its bucket."""
-        outcome = self.record(position).swap(current.token, value)
+        outcome = self.record(position).swap(current, value)
         if outcome.current is None:
             raise unknown_message()
         return outcome.current

@@ -396,7 +396,7 @@ class Wheel:
         record = bucket_record(self.context, self.bucket)
         current = record.load()
         if current is not None and not current.value.closed_ms:
-            record.swap(current.token, BucketRecord(closed_ms=kept_ms))
+            record.swap(current, BucketRecord(closed_ms=kept_ms))
         self._leave(0)
         return WheelEnd.CLOSED
 

@@ -378,7 +378,7 @@ def _change(
         groups = change(current.value.dozing)
         stored = groups == current.value.dozing
         if not stored:
-            stored, current = record.swap(current.token, msgspec.structs.replace(current.value, dozing=groups))
+            stored, current = record.swap(current, msgspec.structs.replace(current.value, dozing=groups))
         if stored:
             registry.forget_subject(subject.name)
             return groups

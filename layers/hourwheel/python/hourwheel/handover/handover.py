@@ -154,5 +154,5 @@ def carry_out(
         unfinished = [put_row(context, transfer, row) for transfer in current.value.transfers]
         # A transfer with a new reservation stays in the record, and is put in the next round.
         value = current.value.left_with(tuple(transfer for transfer in unfinished if transfer is not None))
-        current = record.swap(current.token, value, expires_ms=value.garbage_ms).current
+        current = record.swap(current, value, expires_ms=value.garbage_ms).current
     return current

@@ -10,7 +10,7 @@ from hourwheel.model.group_settings import AllGroupSettings
 from hourwheel.model.log_names import LogName, Member, shared_name
 
 
-class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """Determines the time between two attempts: ``first_seconds`` after the first attempt, then each time ``factor``
     times longer up to ``cap_seconds``; or the delays of ``delays_seconds``, of which the last one is repeated."""
 
@@ -33,7 +33,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return round(max(self.delays_seconds or (self.cap_seconds,)) * 1_000)
 
 
-class TagFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TagFilter(Struct, frozen=True, kw_only=True):
     """The messages that a group takes, by their tags: those with at least one of ``tags_any``, every tag of
     ``tags_all`` and no tag of ``tags_none``. An empty list asks for nothing."""
 

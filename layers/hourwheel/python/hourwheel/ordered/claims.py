@@ -129,6 +129,6 @@ def _stored(
     # within a transaction undoes the claim, too.
     with nullcontext() if log.context.later is not None else suppress(Unavailable, Broken):
         key_states.save(log, state)
-    key_states.claimed(log, state, Versioned(row, stored.token))
+    key_states.claimed(log, state, Versioned(row, stored.token, stored.stored))
     for row_no, (count, error) in chosen.source.unreadable.items():
         unreadable(log.context, log.source.name, row_no, count, error)

@@ -178,7 +178,7 @@ class KeyStateCache:
         Reads nothing if this process made the claim."""
         _, cached = self._rows.pop(claim, ("", None))
         if cached is not None:
-            return Versioned(cached.value, cached.token)
+            return Versioned(cached.value, cached.token, cached.stored)
         row = log.record(row_no).load()
         return row if row is not None and row.value.claim == claim else None
 

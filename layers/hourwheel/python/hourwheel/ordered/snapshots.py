@@ -18,7 +18,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.logs.cas import CasRecord, Versioned, token_of
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.log_names import records_of
 from hourwheel.ports.storage import Key, Record, Store, Table, items_of
@@ -77,7 +77,7 @@ class Snapshots:
         if snapshot.parked and len(_encoder.encode(snapshot)) > PAGE_BYTES:
             pages = self._put(snapshot.row_no, token, divided(snapshot.parked))
             snapshot = msgspec.structs.replace(snapshot, parked=(), pages=pages)
-        if not self.record.swap(token_of(before), snapshot, token=token).stored:
+        if not self.record.swap(before, snapshot, token=token).stored:
             self._delete(snapshot.pages)
             return False
         self._delete(before.value.pages if before is not None else ())

@@ -26,7 +26,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Conflict, Unavailable
-from hourwheel.logs.cas import CasRecord, Versioned, token_of
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Reservation
 from hourwheel.model.fields import IDEMPOTENCY_MS, SEQUENCE_MS
 from hourwheel.ports.storage import Key, Table, transactional
@@ -132,9 +132,9 @@ def remember(
     """Stores the offer under its key in place of the record ``current`` (None: none is known), and returns the record
     that counts: the offer, or an earlier one that has not expired. An offer with a sequence replaces the record of a
     lower one. Raises ``Unavailable`` when other requests with the key keep winning the race."""
-    expect = token_of(current)
+    before = None if current is None else current.replaced()
     for _ in range(_TRIES):
-        outcome = record.swap(expect, offer, token=offer.token, expires_ms=offer.ends_ms)
+        outcome = record.swap(before, offer, token=offer.token, expires_ms=offer.ends_ms)
         current = outcome.current
         if outcome.stored and current is not None:
             return current
@@ -142,7 +142,7 @@ def remember(
         if current is not None and current.value.answers(offer.sequence, offer.at_ms):
             return current
         # The record is that of an earlier batch, or has expired: the next try replaces it.
-        expect = token_of(current)
+        before = None if current is None else current.replaced()
     raise Unavailable("many requests use this idempotency key at once: send the batch again")
 
 
@@ -156,7 +156,7 @@ def remember_reservations(
     raises ``Unavailable`` when the key has expired, and when another request has divided the parts in another way."""
     divided = (*current.value.rerouted, *rerouted)
     value = msgspec.structs.replace(current.value, reservations=tuple(reservations), rerouted=divided)
-    outcome = record.swap(current.token, value, expires_ms=value.ends_ms)
+    outcome = record.swap(current, value, expires_ms=value.ends_ms)
     if outcome.current is None or outcome.current.value.token != value.token:
         raise Unavailable("the idempotency key expired meanwhile: send the batch again with a new one")
     if outcome.current.value.rerouted != divided:

@@ -9,7 +9,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import GroupRemoved
-from hourwheel.logs.cas import CasRecord, Versioned, token_of
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.log import Log
 from hourwheel.logs.rows import Row, sort_of
 from hourwheel.model.groups import Group
@@ -143,9 +143,8 @@ class LogRows:
         while current is None or not current.value.erased:
             last = Checkpoint(0, Position(self.origin), 0, now_ms) if current is None else current.value
             mark = msgspec.structs.replace(last, erased=True)
-            expect = token_of(current)
             # The mark has to last as long as a record may be cached, or a writer may pause.
-            current = self.checkpoint_record.swap(expect, mark, expires_ms=now_ms + SETTLED_KEPT_MS).current
+            current = self.checkpoint_record.swap(current, mark, expires_ms=now_ms + SETTLED_KEPT_MS).current
         self.source.store.trim(Table.PULL, self.partition, below=_ALL)
 
     def rows(self, start: int, limit: int = _PAGE) -> list[tuple[int, Versioned[PullRow]]]:

@@ -237,7 +237,7 @@ class PullLog(LogRows):
         claim = self.context.ids.token()
         lease = (now_ms, now_ms + request.lease_ms)
         value = taken_on(row, taken, claim, lease) if row.kept else grown(row, taken, claim, lease)
-        outcome = self.record(row_no).swap(claimed.token, value, token=claim)
+        outcome = self.record(row_no).swap(claimed, value, token=claim)
         if outcome.current is None or not holds_claim(outcome.current.value, claim):
             return SettledClaim(None, outcome.current)
         claim_result = self._result(taken.claim(row_no, outcome.current), taken, request)
@@ -258,7 +258,7 @@ class PullLog(LogRows):
     def end_growth(self, row_no: int, seen: Versioned[PullRow]) -> CasResult[PullRow]:
         """Makes the end of a row that grows final, so that a row may be put behind it. Refused if the row has changed
         since it was seen."""
-        return self.record(row_no).swap(seen.token, seen.value.final())
+        return self.record(row_no).swap(seen, seen.value.final())
 
     def sweep(self) -> None:
         """Saves what must outlive the rows of the log before its checkpoint moves."""

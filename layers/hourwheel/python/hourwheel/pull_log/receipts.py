@@ -23,6 +23,7 @@ from hourwheel.ports.storage import Key, Table
 from hourwheel.pull_log.records import PullRow
 
 _MAC_BYTES = 16  # 128 bits: a forged receipt cannot be guessed, and the text stays short
+_NO_TOKEN = bytes(16)  # tokens are random: no record ever has this one
 _SECRETS = 16  # a process serves one deployment; tests have several
 
 
@@ -73,7 +74,7 @@ def open_receipt(secret: bytes, text: str, *, subject: str, group: str) -> Recei
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         mac, data = data[:_MAC_BYTES], data[_MAC_BYTES:]
         if hmac.compare_digest(mac, _mac(secret, data)):
-            receipt = _decoder.decode(data)
+            receipt = _with_known_row(_decoder.decode(data), data)
             if (receipt.subject, shared_name(receipt.group)) == (subject, group):
                 return receipt
     except (binascii.Error, UnicodeEncodeError, ValueError, msgspec.MsgspecError):
@@ -83,6 +84,12 @@ def open_receipt(secret: bytes, text: str, *, subject: str, group: str) -> Recei
         f"a receipt was not issued to group {group!r} of subject {subject!r}: send back receipts as they were pulled",
         field="receipt",
     )
+
+
+def _with_known_row(receipt: Receipt, data: bytes) -> Receipt:
+    """Returns the receipt. If its row has fields that this version does not know, the token is none of a row: the
+    update is refused, and the next one starts from the stored row, whose fields it keeps."""
+    return receipt if _encoder.encode(receipt) == data else msgspec.structs.replace(receipt, token=_NO_TOKEN)
 
 
 def _mac(secret: bytes, data: bytes) -> bytes:

@@ -14,7 +14,7 @@ than the rows between could contain. Only then does it read this record.
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.logs.cas import CasRecord, token_of
+from hourwheel.logs.cas import CasRecord
 from hourwheel.model.log_names import records_of
 from hourwheel.ports.storage import Key, Table
 
@@ -35,7 +35,7 @@ def skip(context: Context, log: str, first: int, following: int) -> None:
     record = skipped_record(context, log)
     current, value = record.load(), Skipped(first, following)
     if current is None or current.value != value:
-        record.swap(token_of(current), value)
+        record.swap(current, value)
 
 
 def messages_between(context: Context, log: str, start: int, end: int) -> int:

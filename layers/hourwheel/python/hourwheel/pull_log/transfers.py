@@ -17,4 +17,4 @@ def finish(log: PullLog, row_no: int, current: Versioned[PullRow]) -> Versioned[
     row = RowMaker(log.context, log.source, log.queue, attempts=value.attempts())
     done = carry_out(log.context, log.record(row_no), current, row)
     # Only closed rows are removed, days later: a row that is missing was closed.
-    return done or Versioned(msgspec.structs.replace(value, state=CLOSED, transfers=()), current.token)
+    return done or current.changed(msgspec.structs.replace(value, state=CLOSED, transfers=()))

@@ -166,7 +166,7 @@ def exclude_unreadable(
         # A process that looks for ended leases releases the messages that are kept, or finishes their release.
         if not (_has_any(claim, counts) or value.kept or value.transfers):
             value = value.closed(SETTLED if value.base else UNREADABLE, context.clock.now_ms())
-        outcome = record.swap(current.token, value, expires_ms=value.garbage_ms)
+        outcome = record.swap(current, value, expires_ms=value.garbage_ms)
         if outcome.stored:
             return outcome.current
         # Another consumer may have ended the growth of the row, which leaves the claim as it is.

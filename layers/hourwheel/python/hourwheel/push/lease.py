@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.logs.cas import Versioned, token_of
+from hourwheel.logs.cas import Versioned
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.targets import Outcome
 from hourwheel.push.decisions import SETTLING_SECONDS, PusherEnd, TargetHealth, group_lease_ms, taken_by_another
@@ -45,7 +45,7 @@ class PushLease:
         # Read again: the look for messages may have taken seconds.
         until_ms = group_lease_ms(self._now_ms(), target.timeout_seconds)
         taken = msgspec.structs.replace(before, owner=self.owner, until_ms=until_ms, resumes_ms=0)
-        stored, current = record.swap(token_of(current), taken)
+        stored, current = record.swap(current, taken)
         self._held = current
         return None if stored else PusherEnd.BUSY
 
@@ -83,11 +83,11 @@ class PushLease:
         lost then."""
         assert self._held is not None
         record = state_record(self.context, group)
-        stored, current = record.swap(self._held.token, change(self._held.value))
+        stored, current = record.swap(self._held, change(self._held.value))
         if not stored and current is not None and current.value.owner == self.owner and current.value.until_ms:
             # Another target was set: that resets the health in the record, and keeps the owner.
             self.health = TargetHealth.of(current.value)
-            stored, current = record.swap(current.token, change(current.value))
+            stored, current = record.swap(current, change(current.value))
         self._held = current if stored else None
         return stored
 

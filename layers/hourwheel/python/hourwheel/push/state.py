@@ -16,7 +16,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Unavailable
-from hourwheel.logs.cas import CasRecord, Versioned, token_of
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.model.groups import Group, PushTarget
 from hourwheel.model.log_names import LogKind, LogName, Member
 from hourwheel.model.subjects import Subject
@@ -139,7 +139,7 @@ def _renew(context: Context, group: Group, *, changed: bool) -> None:
             else msgspec.structs.replace(current.value, failures=0, pauses=0, resumes_ms=0, error="")
         )
         # Lapsed, it counts as overdue: the next sweep starts a pusher for the messages that wait.
-        stored, current = record.swap(token_of(current), fresh if alive else fresh.lapsed())
+        stored, current = record.swap(current, fresh if alive else fresh.lapsed())
         if stored:
             return
 
@@ -150,7 +150,7 @@ def expire_push_leases(context: Context, living: Collection[str] = ()) -> None:
     for pushed in pushed_groups(context):
         if pushed.current.value.until_ms and pushed.current.value.owner not in living:
             CasRecord(context.store, context.ids, pushed.key, PushState).swap(
-                pushed.current.token, pushed.current.value.lapsed()
+                pushed.current, pushed.current.value.lapsed()
             )
 
 

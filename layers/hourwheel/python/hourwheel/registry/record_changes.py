@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from hourwheel.context import Context, Settings
 from hourwheel.errors import Unavailable
-from hourwheel.logs.cas import CasRecord, CasResult, Versioned, token_of, value_of
+from hourwheel.logs.cas import CasRecord, CasResult, Versioned, value_of
 from hourwheel.ports.storage import Store, atomically
 from hourwheel.registry.quotas import Room
 
@@ -46,10 +46,12 @@ class RecordChange(Generic[S]):
         raise Unavailable(f"many requests change {self.name!r} at once: send the request again")
 
     def _replace(self, current: Versioned[S] | None, value: S) -> CasResult[S]:
-        return self.record.swap(token_of(current), value)
+        return self.record.swap(current, value)
 
     def _create(self, current: Versioned[S] | None, value: S) -> CasResult[S]:
         """Stores the value if there is room for one more; exact where the store has transactions."""
+        # A tombstone is not continued: what a later version had noted in it belongs to the deleted one.
+        current = None if current is None else current.replaced()
         if self.room is None and self.before is None:
             return self._replace(current, value)
         room, before = self.room or _any_number, self.before or _nothing
@@ -60,7 +62,7 @@ class RecordChange(Generic[S]):
         def swap(inside: Store) -> CasResult[S]:
             room(inside, settings)
             before(inside)
-            return replace(self.record, store=inside).swap(token_of(current), value)
+            return replace(self.record, store=inside).swap(current, value)
 
         return atomically(self.context.store, swap)
 

@@ -255,7 +255,7 @@ class Registry:
         if current is None or current.value.erased:
             raise unknown_subject(name)
         tombstone = msgspec.structs.replace(current.value, deleted=True)
-        if not current.value.deleted and not subject_record(self.context, name).swap(current.token, tombstone).stored:
+        if not current.value.deleted and not subject_record(self.context, name).swap(current, tombstone).stored:
             raise Unavailable("the subject was changed meanwhile: send the request again")
         # After the tombstone: no process that reads the record from here on adds messages or groups.
         self.forget(name)
@@ -274,7 +274,7 @@ class Registry:
             raise unknown_group(subject.name, name)
         # The record stays as a tombstone: its generation must not come back, or old receipts would fit the new group.
         tombstone = msgspec.structs.replace(current.value, deleted=True)
-        if not current.value.deleted and not record.swap(current.token, tombstone).stored:
+        if not current.value.deleted and not record.swap(current, tombstone).stored:
             raise Unavailable("the group was changed meanwhile: send the request again")
         self.forget(subject.name)
         unfinished = _unfinished(partial(self.erase_group, subject, tombstone))
@@ -352,7 +352,7 @@ class Registry:
         # Another value: the record was created again meanwhile, or another caller has finished the erasure.
         if current is None or current.value != tombstone:
             return False
-        return record.swap(current.token, msgspec.structs.replace(tombstone, erased=True)).stored
+        return record.swap(current, msgspec.structs.replace(tombstone, erased=True)).stored
 
     def _made_again(self, subject: Subject) -> Unavailable:
         """Forgets a cached subject that was deleted and created again; returns the error for the caller."""

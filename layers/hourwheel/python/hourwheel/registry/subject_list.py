@@ -32,7 +32,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.logs.cas import CasRecord
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.ports.storage import Key, Record, Store, Table, transactional
 from hourwheel.times import within
 
@@ -123,8 +123,8 @@ class SubjectList:
         head = self._read(self.context.store, consistent=True)
         needed = max(shards, self._shards)
         if self._damaged or needed > self._shards:
-            token = None if head is None else head.token
-            if self._head(self.context.store).swap(token, needed).stored:
+            before = None if head is None else Versioned(needed, head.token)
+            if self._head(self.context.store).swap(before, needed).stored:
                 self._shards, self._damaged = needed, False
             # Refused: another sweeper has raised the number, which this process reads after a while.
 

@@ -14,7 +14,7 @@ Losing the record costs reads alone: the next pass begins at the watermark, and 
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.logs.cas import CasRecord, Versioned, token_of
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.logs.rows import sort_of, table_of
 from hourwheel.model.log_names import source_of
 from hourwheel.ports.storage import Key, Record, Table, items_of
@@ -61,7 +61,7 @@ def extend_ttl(context: Context, kind: str, log: str, until_ms: int) -> bool:
     # Refused writes: another process has gone on with the pass.
     if next_row is not None:
         after = TtlPass(current.began_ms, next_row)
-        stored.swap(token_of(loaded), after, expires_ms=now_ms + _PASS_MS)
+        stored.swap(loaded, after, expires_ms=now_ms + _PASS_MS)
     elif loaded is not None:
         context.store.delete(key, expect=loaded.token)
     return next_row is None

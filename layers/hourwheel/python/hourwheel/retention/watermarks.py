@@ -99,7 +99,7 @@ def watermark(context: Context, kind: str, log: str) -> int:
 
 def replace_head(context: Context, current: Versioned[ArchiveHead], value: ArchiveHead) -> Versioned[ArchiveHead]:
     """Changes the head unless another process has changed it; returns the stored head."""
-    after = head_record(context).swap(current.token, value).current
+    after = head_record(context).swap(current, value).current
     assert after is not None  # a head is never removed
     return after
 

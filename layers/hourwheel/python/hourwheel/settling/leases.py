@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from hourwheel.faults import Faults
-from hourwheel.logs.cas import token_of, value_of
+from hourwheel.logs.cas import value_of
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Table
@@ -295,7 +295,7 @@ class Leases:
             if moved <= 0 or (moved < _CHECKPOINT_ROWS and now_ms - current.value.saved_ms < _CHECKPOINT_MS):
                 return current.value
         # A refused swap needs no repeat: another sweeper saved a checkpoint, and the next sweep compares again.
-        _, watch.saved = record.swap(token_of(current), Checkpoint(start.row_no, start.position, start.seq, now_ms))
+        _, watch.saved = record.swap(current, Checkpoint(start.row_no, start.position, start.seq, now_ms))
         return value_of(watch.saved)
 
     def _trim(self, log: PullLog, watch: LeaseWatch, checkpoint: Checkpoint | None) -> None:

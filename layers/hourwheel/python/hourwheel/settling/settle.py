@@ -210,7 +210,7 @@ class Settler:
         return msgspec.structs.replace(row.final(), lease_until_ms=until_ms)
 
     def _swap(self, row_no: int, current: Versioned[PullRow], value: PullRow) -> CasResult[PullRow]:
-        outcome = self.log.record(row_no).swap(current.token, value, expires_ms=value.garbage_ms)
+        outcome = self.log.record(row_no).swap(current, value, expires_ms=value.garbage_ms)
         if not outcome.stored:
             # No record names these rows: the readers of their logs would wait for each until its grace is over.
             release(self.context, value.transfers)

@@ -32,7 +32,7 @@ def _delete_unseen(context: Context, registry: Registry, subject: Subject, group
     if current is None or not alive(current.value, subject) or current.value.seen_ms != group.seen_ms:
         return False
     # Conditional: a pull at this moment records that the consumer is back, and one of the two writes wins.
-    outcome = record.swap(current.token, msgspec.structs.replace(current.value, deleted=True))
+    outcome = record.swap(current, msgspec.structs.replace(current.value, deleted=True))
     return outcome.stored and _delete(registry, subject, group)
 
 

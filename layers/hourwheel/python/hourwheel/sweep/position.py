@@ -20,7 +20,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt
-from hourwheel.logs.cas import CasRecord, Versioned, token_of
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.ports.storage import Key, Table
 from hourwheel.sweep.memory import SweepMemory
 from hourwheel.sweep.shares import WHOLE, Share
@@ -59,7 +59,7 @@ class StoredPosition:
     share: Share = WHOLE
     follows_death: bool = False
     """A process died at one of the next subjects: this sweep tends them one after the other."""
-    _token: bytes | None = None
+    _before: Versioned[SweepPosition] | None = None
     _stored_ms: int = 0
 
     def load(self) -> SweepPosition:
@@ -96,8 +96,8 @@ class StoredPosition:
 
     def forget(self) -> None:
         """Removes the stored position of this sweep: the next one begins anew."""
-        if self._token is not None:
-            self.context.store.delete(self._record.key, expect=self._token)
+        if self._before is not None:
+            self.context.store.delete(self._record.key, expect=self._before.token)
 
     def _read(self, now_ms: int) -> Versioned[SweepPosition] | None:
         record = self.context.store.get(self._record.key)
@@ -108,7 +108,7 @@ class StoredPosition:
         except Corrupt:
             self.context.store.delete(self._record.key, expect=record.token)
             raise
-        self._token = record.token
+        self._before = current
         return None if record.expires_ms is None or record.expires_ms <= now_ms else current
 
     def _store(self, position: SweepPosition) -> None:
@@ -117,8 +117,8 @@ class StoredPosition:
         self._stored_ms = self.context.clock.now_ms()
         self.memory.done_ms.pop(self._complete, None)
         for _ in range(2):  # refused: another sweeper has stored its position meanwhile, or left it
-            stored = self._record.swap(self._token, position, expires_ms=self._stored_ms + _FORGET_MS)
-            self._token = token_of(stored.current)
+            stored = self._record.swap(self._before, position, expires_ms=self._stored_ms + _FORGET_MS)
+            self._before = stored.current
             if stored.stored:
                 self.follows_death = follows_death
                 return

@@ -21,7 +21,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt
-from hourwheel.logs.cas import CasRecord
+from hourwheel.logs.cas import CasRecord, Versioned
 from hourwheel.ports.storage import Key, Table
 from hourwheel.times import within
 
@@ -95,16 +95,19 @@ def needed_shares(share: Share, busy: int, unknown: int, *, is_cut_off: bool, mo
 def store_shares(context: Context, shares: int) -> None:
     """Stores the number of shares of the next sweeps, unless it is stored."""
     record = _record(context)
-    before = context.store.get(record.key)
-    if before is None and shares == 1:
+    stored = context.store.get(record.key)
+    if stored is None and shares == 1:
         return
+    count = ShareCount(shares, context.clock.now_ms())
     try:
-        current = record.opened(before)
+        current = record.opened(stored)
     except Corrupt:
-        current = None  # replaced
+        assert stored is not None
+        record.swap(Versioned(count, stored.token), count)  # a damaged record is replaced
+        return
     if current is None or current.value.shares != shares:
         # A refused swap needs no repeat: another sweep of the first share has stored what it found.
-        record.swap(None if before is None else before.token, ShareCount(shares, context.clock.now_ms()))
+        record.swap(current, count)
 
 
 def shares_now(context: Context, memory: ShareMemory) -> list[Share]:
