@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
+from hourwheel.cells.store_formats import check_format, check_formats
 from hourwheel.context import Settings
 from hourwheel.errors import Conflict, Unavailable
 from hourwheel.groups.state import dead_reasons
@@ -18,6 +19,7 @@ from hourwheel.ordered import key_state_cache, snapshots
 from hourwheel.ports.storage import CellStorage, Key, Record, Refused, Table
 from hourwheel.producing.idempotency import IdempotencyKey
 from hourwheel.registry.registry import Registry
+from hourwheel.system import SystemIds
 from infra.permissions import (
     CELL_TABLE_ACTIONS,
     HOME_ACTIONS_WITH_CELLS,
@@ -67,6 +69,17 @@ def test_a_batch_with_a_key_may_make_its_subject() -> None:
     bench.deployment.produce("orders", [NewMessage(body="a")], key)
     assert ("put", "keys") in store.calls
     assert refused("produce", store) == set()
+
+
+@pytest.mark.parametrize("function", TABLE_ACTIONS)
+def test_every_function_may_check_the_format_and_sweep_may_store_it(function: str) -> None:
+    home, there = CallByCall(MemoryStore()), CallByCall(MemoryStore())
+    bench = Bench(home, cells={"fast": CellStorage(there, MemoryBlobs())})
+    check_formats(bench.deployment.context, keep=function == "sweep")
+    if CELL_TABLE_ACTIONS[function]:  # the function delayed opens no other cell
+        check_format(there, SystemIds(), "cell fast")
+    assert refused(function, home) == set()
+    assert refused(function, there, CELL_TABLE_ACTIONS) == set()
 
 
 @pytest.mark.parametrize("way", ["finished", "cut off"])

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pyspark.sql import SparkSession
 
 from hourwheel.errors import HourwheelError, Rejected
+from hourwheel.retention.archive_format import check_archive
 from hourwheel_pipeline.runs.exits import OPTION_WRONG
 from hourwheel_pipeline.runs.failures import in_one_sentence
 from hourwheel_pipeline.runs.option_faults import sentences_of
@@ -71,9 +72,12 @@ class Job:
 
     def run(self, spark: Callable[[], SparkSession], options: Any, now_ms: int) -> Any:
         """Runs the job and returns its report. Calls ``spark`` only if the job needs a session, which takes seconds to
-        start. Raises a ``HourwheelError``, also for an error of a library."""
+        start. Raises a ``HourwheelError``, also for an error of a library, and for an archive that this version must
+        not use."""
         module = import_module(f"{__package__}.{self.name}")
         with in_one_sentence():
+            if (open_archive := getattr(options, "open_archive", None)) is not None:
+                check_archive(open_archive())
             if (idle := getattr(module, "idle", None)) is not None:
                 report = _call(idle, options=options, now_ms=now_ms)
                 if report is not None:

@@ -2,16 +2,19 @@
 
 import json
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.aws.cells import AwsCells, CellLocation
 from hourwheel.aws.services import Environment
 from hourwheel.cells.cell_storage import GuardedCells
+from hourwheel.cells.store_formats import FORMAT_KEY
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, Conflict, NoAccess, Unavailable
+from hourwheel.model.formats import FORMAT, StoreFormat
 from hourwheel.model.messages import NewMessage
-from hourwheel.ports.storage import CellStorage
+from hourwheel.ports.storage import CellStorage, Record
 from hourwheel.system import SystemIds
 from tests.support import AT_ONCE, Bench, CallByCall, HandClock
 
@@ -66,7 +69,7 @@ def test_nothing_is_opened_until_a_queue_is_there(account: Account) -> None:
     assert account.opened == []
 
 
-def test_a_queue_moves_and_a_new_process_opens_its_cell_with_two_reads(account: Account) -> None:
+def test_a_queue_moves_and_a_new_process_opens_its_cell_with_three_reads(account: Account) -> None:
     bench = account.deployed()
     added = bench.deployment.cells.add("fast")
     assert (added.location, added.kinds) == ("dynamodb:queue.fast, s3://queue-fast", ("real-time", "delay"))
@@ -75,7 +78,7 @@ def test_a_queue_moves_and_a_new_process_opens_its_cell_with_two_reads(account: 
     account.store("queue.fast").calls.clear()
     other = account.deployed()
     assert [placed.offset for placed in other.deployment.produce("orders", [NewMessage(body="b")])] == [1]
-    assert account.store("queue.fast").calls[:1] == [("get", "meta")]
+    assert account.store("queue.fast").calls[:2] == [("get", "meta"), ("get", "meta")]
     calls = len(account.opened)
     assert other.bodies() == ["a", "b"]
     assert len(account.opened) == calls
@@ -169,3 +172,20 @@ def test_the_variable_names_the_storage_of_each_cell() -> None:
     ):
         with pytest.raises(ValueError, match=why):
             Environment.read({**VARIABLES, "HOURWHEEL_CELLS": wrong})
+
+
+def test_a_cell_whose_format_only_later_versions_read_is_out_of_reach_with_a_sentence(account: Account) -> None:
+    bench = account.deployed()
+    bench.deployment.cells.add("fast")
+    bench.send("a", subject="home")
+    bench.send("b")
+    bench.deployment.routes.move("orders", 0, "fast")
+    store = account.store("queue.fast")
+    current = store.get(FORMAT_KEY)
+    assert current is not None
+    later = StoreFormat(format=FORMAT + 1, least_reader=FORMAT + 1, written_by="0.2.0")
+    store.put(FORMAT_KEY, Record(msgspec.msgpack.encode(later), b"t"), expect=current.token)
+    other = account.deployed()
+    with pytest.raises(CellUnavailable, match=r"^cell fast has format 4, of Hourwheel 0\.2\.0, and"):
+        other.send("c")
+    assert other.bodies(subject="home") == ["a"]

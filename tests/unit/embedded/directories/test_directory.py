@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hourwheel.adapters.sqlite.store import SqliteStore
-from hourwheel.embedded.directories.directory import Neighbours, database, prepare
-from hourwheel.errors import DataVersion
+from hourwheel.embedded.directories.directory import Neighbours, database, prepare, stored_format
+from hourwheel.errors import Corrupt, DataVersion
+from hourwheel.model.formats import CURRENT, FORMAT, StoreFormat
 from tests.processes import Child
 
 NEIGHBOUR = """
@@ -86,9 +88,44 @@ def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cell", ["", "fast"])
 def test_a_directory_whose_records_have_other_keys_is_refused_untouched(tmp_path: Path, cell: str) -> None:
     (tmp_path / "format").write_text("2\n")
-    with pytest.raises(DataVersion, match=r"the data directory has format 2, .* start the version that wrote it"):
+    with pytest.raises(DataVersion, match=r"the data directory .* has format 2, .* use the version that wrote it"):
         prepare(tmp_path, cell=cell)
     assert [path.name for path in tmp_path.iterdir()] == ["format"]
+
+
+def test_a_directory_states_its_format(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    assert stored_format(tmp_path) == CURRENT
+    later = msgspec.structs.replace(CURRENT, format=FORMAT + 1, written_by="0.2.0")
+    for readable in (later, CURRENT):
+        (tmp_path / "format").write_bytes(msgspec.json.encode(readable))
+        prepare(tmp_path)
+        assert stored_format(tmp_path) == readable
+
+
+def test_a_directory_that_states_a_number_alone_gets_its_format(tmp_path: Path) -> None:
+    (tmp_path / "format").write_text("3\n")
+    before = mode(tmp_path / "format")
+    prepare(tmp_path)
+    assert stored_format(tmp_path) == StoreFormat(format=3, least_reader=3, written_by="")
+    assert mode(tmp_path / "format") == before
+
+
+@pytest.mark.parametrize("cell", ["", "fast"])
+def test_a_directory_that_only_later_versions_read_is_refused_untouched(tmp_path: Path, cell: str) -> None:
+    text = msgspec.json.encode(StoreFormat(format=FORMAT + 2, least_reader=FORMAT + 1, written_by="0.3.0"))
+    (tmp_path / "format").write_bytes(text)
+    with pytest.raises(DataVersion, match=rf"^the data directory {tmp_path} has format 5, of Hourwheel 0\.3\.0, and"):
+        prepare(tmp_path, cell=cell)
+    assert [path.name for path in tmp_path.iterdir()] == ["format"]
+    assert (tmp_path / "format").read_bytes() == text
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"{}", b"three", b"\xff"])
+def test_a_damaged_format_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "format").write_bytes(text)
+    with pytest.raises(Corrupt, match="does not hold a format: is this a data directory"):
+        prepare(tmp_path)
 
 
 def test_a_database_whose_records_have_other_keys_is_refused_untouched(data: Path) -> None:

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from hourwheel.cells.cell_marks import CellMark, check_mark, claim, home_id
 from hourwheel.cells.cell_storage import OUT_OF_REACH, not_opened, unavailable
+from hourwheel.cells.store_formats import check_format, keep_format
 from hourwheel.model.route_records import CellKind
 from hourwheel.ports.machine import Clock, Ids
 from hourwheel.ports.storage import CellStorage, Store
@@ -26,7 +27,7 @@ class CellLocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class AwsCells:
     """Opens cells in tables of DynamoDB and buckets of S3, as ``Cells``. The first call for a cell also checks the mark
-    in its storage, which takes two reads, once in each process. Thread-safe."""
+    in its storage and its format, which takes three reads, once in each process. Thread-safe."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class AwsCells:
                 storage, mark = self._open(cell), self._mark(cell)
                 try:
                     check_mark(storage.store, self._ids, mark)
+                    check_format(storage.store, self._ids, f"cell {cell}")
                 except OUT_OF_REACH as error:
                     raise unavailable(cell, error) from error
                 self._opened[cell] = storage
@@ -69,6 +71,7 @@ class AwsCells:
         storage, mark = self._open(cell), self._mark(cell)
         try:
             claim(storage.store, self._ids, mark, new=new)
+            keep_format(storage.store, self._ids, f"cell {cell}")
         except OUT_OF_REACH as error:
             raise unavailable(cell, error) from error
 

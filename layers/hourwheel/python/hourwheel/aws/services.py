@@ -21,6 +21,7 @@ from hourwheel.adapters.retrying import RetryingStore
 from hourwheel.api.boundary import Boundary, log_line
 from hourwheel.api.events import Event, Function, Invocation, Response
 from hourwheel.aws.compression import compressed
+from hourwheel.cells.store_formats import check_formats
 from hourwheel.context import Context, Settings
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.model.targets import NoTargets, Targets
@@ -315,16 +316,35 @@ class Services:
 
             return serve(name, function, deployment, event, context, self._url_front)
 
-        return self._handler(lambda event, context: compressed(event, self.boundary.answer(fronted, event, context)))
+        answered = self._checked(fronted)
+        return self._handler(lambda event, context: compressed(event, self.boundary.answer(answered, event, context)))
 
     @cached_property
     def _url_front(self) -> "UrlFront":
         return self.environment.parse_front()
 
-    def task_handler(self, function: Function) -> Callable[[Event, Invocation], Response]:
+    def task_handler(
+        self, function: Function, *, keeps_format: bool = False
+    ) -> Callable[[Event, Invocation], Response]:
         """Returns a handler for invocations by timers and functions. An error fails the invocation: AWS then counts it,
-        and repeats an event of the wheel."""
-        return self._handler(lambda event, context: self.boundary.run(function, event, context))
+        and repeats an event of the wheel. ``keeps_format``: the function also stores the format of each cell."""
+        checked = self._checked(function, keeps_format=keeps_format)
+        return self._handler(lambda event, context: self.boundary.run(checked, event, context))
+
+    def _checked(self, function: Function, *, keeps_format: bool = False) -> Function:
+        """Returns a function that checks the format of the tables before its first call, and does not run on tables
+        that this version must not use."""
+        # Not at import: a refusal is a sentence in the answer and in the log, and a throttled read is tried again.
+        is_checked = False
+
+        def checked(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
+            nonlocal is_checked
+            if not is_checked:
+                check_formats(deployment.context, keep=keeps_format)
+                is_checked = True
+            return function(deployment, event, context)
+
+        return checked
 
     def _handler(self, call: Callable[[Event, Invocation], Response]) -> Callable[[Event, Invocation], Response]:
         def handler(event: Event, context: Invocation) -> Response:

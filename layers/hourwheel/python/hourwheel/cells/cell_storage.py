@@ -17,6 +17,7 @@ from hourwheel.errors import (
     CellFull,
     CellUnavailable,
     Corrupt,
+    DataVersion,
     HourwheelError,
     NoAccess,
     StorageFull,
@@ -196,6 +197,8 @@ def unavailable(cell: str, error: Unavailable | Broken) -> CellUnavailable:
         return error
     if isinstance(error, StorageFull):
         return CellFull(f"the volume of cell {cell} is full")
+    if isinstance(error, DataVersion):
+        return CellUnavailable(str(error), is_lasting=True)
     how = "fails" if isinstance(error, Broken) and not isinstance(error, NoAccess) else "does not answer"
     return CellUnavailable(f"the storage of cell {cell} {how}", is_logged=True)
 

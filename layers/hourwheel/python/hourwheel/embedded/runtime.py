@@ -55,6 +55,7 @@ from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.log_names import HOME
 from hourwheel.push import state
+from hourwheel.retention.archive_format import check_archive, keep_archive_format
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
@@ -155,11 +156,16 @@ class Runtime:
         self.boundary = Boundary(self.deployment, logger)
 
     def _check(self, context: Context, archive: FileBlobs) -> None:
-        """Closes what is open, and raises, if the data is half rebuilt or lacks what was archived."""
+        """Closes what is open, and raises, if the data is half rebuilt, or lacks what was archived, or if this
+        version must not use the archive."""
         data = self._options.data
         try:
             if unfinished(context):
                 raise Broken(f"{data} is half rebuilt: run hourwheel pipeline run rebuild --data {data}")
+            if self._options.archive_seconds:
+                keep_archive_format(archive)
+            else:
+                check_archive(archive)
             check_archived(context, archive, accept_loss=self._options.accept_loss)
         except Exception:
             self._closing.close()

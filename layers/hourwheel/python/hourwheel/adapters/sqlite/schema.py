@@ -48,7 +48,7 @@ def prepare(connection: sqlite3.Connection, path: Path, synchronous: Synchronous
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if version != FORMAT and application == _APPLICATION_ID:
-        raise DataVersion(expected=FORMAT, actual=version)
+        raise DataVersion(f"the database {path}", expected=FORMAT, actual=version)
     if application not in (0, _APPLICATION_ID) or (application == 0 and _tables(connection)):
         raise Corrupt(f"{path} is a database of another program")
     connection.execute("PRAGMA journal_mode = WAL")

@@ -31,10 +31,13 @@ def archive_logs(data: Path, archive: Path, cells: Mapping[str, Path]) -> Any:
     from hourwheel.adapters.files import FileBlobs
     from hourwheel.archive.archiver import Archiver
     from hourwheel.embedded.offline import opened
+    from hourwheel.retention.archive_format import keep_archive_format
     from hourwheel.sweep.erasure import make_registry
 
     with opened(data, cells=cells) as context:
-        archiver = Archiver(context, make_registry(context), FileBlobs(archive))
+        blobs = FileBlobs(archive)
+        keep_archive_format(blobs)
+        archiver = Archiver(context, make_registry(context), blobs)
         return archiver.run(context.clock.now_ms() + _ARCHIVE_SECONDS * 1_000)
 
 
@@ -42,6 +45,7 @@ def rebuild_store(locations: Locations, job_options: Mapping[str, str]) -> Any:
     from hourwheel.adapters.files import FileBlobs
     from hourwheel.archive.rebuild import GAP, rebuild
     from hourwheel.embedded.offline import opened
+    from hourwheel.retention.archive_format import check_archive
 
     try:
         options = msgspec.convert(job_options, _RebuildOptions, strict=False)  # the values are texts
@@ -51,6 +55,7 @@ def rebuild_store(locations: Locations, job_options: Mapping[str, str]) -> Any:
         raise typer.BadParameter("name the --data directory to rebuild")
     with opened(locations.data, cells=locations.cells, accept_loss=True) as context:
         archive = FileBlobs(locations.archive)
+        check_archive(archive)
         return rebuild(
             context, archive, gap=GAP if options.gap is None else options.gap, skip_damaged=options.skip_damaged
         )

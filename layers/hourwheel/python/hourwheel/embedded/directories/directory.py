@@ -1,6 +1,6 @@
 """Prepares the data directory, and watches other processes that use it.
 
-format            the version of its layout, in decimal
+format            the format of its files and records, who wrote it and who may read it: ``StoreFormat`` in JSON
 hourwheel.db      the store, and beside it SQLite's own -wal and -shm
 batches/          batches too large for a row
 archive/          the archive
@@ -21,14 +21,16 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from hourwheel.cells.cell_storage import not_opened
 from hourwheel.embedded.directories.ownership import check_directory
-from hourwheel.errors import Broken, Corrupt, DataVersion
+from hourwheel.errors import UNDECODABLE, Broken, Corrupt
+from hourwheel.model.formats import CURRENT, StoreFormat, check, raised
 from hourwheel.model.route_records import CellKind
 from hourwheel.ports.storage import CellStorage
 
-FORMAT = 3
-"""Version of the directory, raised with each change of its files, or of the keys or values of its records."""
+_decoder = msgspec.json.Decoder(StoreFormat)
 
 INLINE_BYTES = 300 * 1024
 """The largest batch within a row. A file of its own would take two more syncs than a row."""
@@ -106,18 +108,40 @@ def prepare(data: Path, *, cell: str = "") -> None:
     check_directory(data)
     if not cell and (data / "cell").exists():
         raise Broken(f"{data} is the directory of a cell: start with the data directory of its home, and --cell")
-    version_file = data / "format"
-    try:
-        text = version_file.read_text()
-    except FileNotFoundError:
-        text = f"{FORMAT}\n"
-        _write(version_file, text)
-    if not text.strip().isdecimal():
-        raise Corrupt(f"{version_file} does not hold a version: is this a data directory?")
-    if int(text) != FORMAT:
-        raise DataVersion(expected=FORMAT, actual=int(text))
+    _keep_format(data)
     # Creates the database with a mode for the owner alone: SQLite gives its other files the mode of the database.
     os.close(_open_private(database(data)))
+
+
+def stored_format(data: Path) -> StoreFormat | None:
+    """Returns the format of a data directory; None where there is none yet. Raises ``DataVersion`` if this version must
+    not use the directory, and ``Corrupt``."""
+    path = data / "format"
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        # Before the first release the file held the number alone.
+        found = (
+            _decoder.decode(text)
+            if text[:1] == b"{"
+            else StoreFormat(format=int(text), least_reader=int(text), written_by="")
+        )
+    except UNDECODABLE as error:
+        raise Corrupt(f"{path} does not hold a format: is this a data directory?") from error
+    check(found, f"the data directory {data}")
+    return found
+
+
+def _keep_format(data: Path) -> None:
+    """Raises what ``stored_format`` raises, and stores the format if none is stored, or an older one."""
+    found, text = stored_format(data), msgspec.json.encode(CURRENT).decode() + "\n"
+    if found is None:
+        _write(data / "format", text)
+        stored_format(data)  # another process may have created it first
+    elif raised(found) is not None:
+        _replace(data / "format", text)
 
 
 def database(data: Path) -> Path:
@@ -147,14 +171,25 @@ def _open_private(path: Path) -> int:
 
 def _write(path: Path, text: str) -> None:
     """Creates a file in one step, unless it exists: other processes find the whole file or none."""
+    unfinished = _beside(path, text)
+    with suppress(FileExistsError):
+        os.link(unfinished, path)
+    os.unlink(unfinished)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replaces a file in one step."""
+    os.replace(_beside(path, text), path)
+
+
+def _beside(path: Path, text: str) -> str:
+    """Writes and syncs a file with a name of its own beside ``path``, and returns its name."""
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    with suppress(FileExistsError):
-        os.link(unfinished, path)
-    os.unlink(unfinished)
+    return unfinished
 
 
 class Neighbours:

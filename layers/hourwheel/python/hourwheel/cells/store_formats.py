@@ -1,0 +1,80 @@
+"""Reads and writes the record of the format of a store that has no directory: of the tables of a cell on AWS.
+
+    table      meta
+    partition  cell
+    sort       format
+    value      StoreFormat, msgpack map
+
+The sweeper stores the record; all others read it at the start of their process. A store from before the record was
+introduced has none. The sweeper recognises the keys of before the first release, which no version reads, and stores
+that: from then on each start is refused.
+"""
+
+from functools import partial
+
+from hourwheel.cells.cell_storage import unavailable
+from hourwheel.context import Context
+from hourwheel.errors import DataVersion
+from hourwheel.logs.cas import CasRecord, value_of
+from hourwheel.model.formats import BEFORE, StoreFormat, check, raised
+from hourwheel.ports.machine import Ids
+from hourwheel.ports.storage import Key, Store, Table
+from hourwheel.reach.outages import reached
+
+_HOME = "the deployment"
+
+FORMAT_KEY = Key(Table.META, "cell", "format")
+
+
+def check_formats(context: Context, *, keep: bool) -> None:
+    """Raises ``DataVersion`` if this version must not use the tables of the home cell. With ``keep`` it also stores the
+    format, and those of the other cells that it can reach. The others are checked when they are opened."""
+    if not keep:
+        check_format(context.store, context.ids, _HOME)
+        return
+    keep_format(context.store, context.ids, _HOME)
+    for cell in () if context.cells is None else context.cells.names():
+        reached(partial(_keep_format_of, context, cell), None)
+
+
+def _keep_format_of(context: Context, cell: str) -> None:
+    assert context.cells is not None
+    try:
+        keep_format(context.cells.storage(cell).store, context.ids, f"cell {cell}")
+    except DataVersion as error:
+        raise unavailable(cell, error) from error
+
+
+def check_format(store: Store, ids: Ids, place: str) -> None:
+    """Raises ``DataVersion`` if this version must not use the store, which ``place`` names. One read."""
+    found = value_of(_record(store, ids).load())
+    if found is not None:
+        check(found, place)
+
+
+def keep_format(store: Store, ids: Ids, place: str) -> None:
+    """Does what ``check_format`` does, and stores the format if it is not stored, or is older than that of this
+    version. One read, and at the first start of a version a write."""
+    record = _record(store, ids)
+    current = record.load()
+    while True:
+        found = value_of(current)
+        if found is not None:
+            check(found, place)
+        after = _format_of_before(store) if found is None else None
+        after = after or raised(found)
+        if after is None:
+            return
+        current = record.swap(current, after).current
+
+
+def _format_of_before(store: Store) -> StoreFormat | None:
+    """Returns the format of a store with subjects under the keys of before the first release; None for any other."""
+    listed = store.scan(Table.META, "subjects", limit=2)
+    if all(name == "shards" for name, _ in listed):
+        return None
+    return StoreFormat(format=BEFORE, least_reader=BEFORE, written_by="")
+
+
+def _record(store: Store, ids: Ids) -> CasRecord[StoreFormat]:
+    return CasRecord(store, ids, FORMAT_KEY, StoreFormat)
