@@ -1,4 +1,4 @@
-"""Checks the limits of the account for a cell, before ``make deploy`` deploys.
+"""Checks the limits of the account and the format of its tables for a cell, before ``make deploy`` deploys.
 
 A pull that waits holds a Lambda execution, and all functions of an account share one limit: 1,000 executions, or 10 in
 new accounts. So pulls get a share of the limit and no more.
@@ -26,6 +26,7 @@ from hourwheel.adapters.aws.clients import make_client
 from infra.functions import RESERVED, layers_runtime, reserved_executions
 from infra.names import function_name
 from infra.settings import PREFIX, Settings, Wrong
+from infra.stored_format import check_stored_formats
 
 UNRESERVED = 100
 """Lambda keeps this many executions free of reservations."""
@@ -210,8 +211,11 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         context = operator_context(arguments, Path("cdk.context.json"))
-        if unknown := check_tables(lambda: client("dynamodb"), context):
-            sys.stderr.write(f"{unknown}\n")
+        for unknown in (
+            check_stored_formats(client("dynamodb"), Settings.read(context)),
+            check_tables(lambda: client("dynamodb"), context),
+        ):
+            sys.stderr.write(f"{unknown}\n" * bool(unknown))
         text, why = options(client("lambda"), context)
     except Wrong as error:
         sys.stderr.write(f"{error}\n")

@@ -52,6 +52,14 @@ def check_format(store: Store, ids: Ids, place: str) -> None:
         check(found, place)
 
 
+def check_before_deployment(store: Store, ids: Ids, place: str) -> None:
+    """Does what ``check_format`` does, and recognises a store of before the first release. Two reads, no write."""
+    check_format(store, ids, place)
+    of_before = _format_of_before(store)
+    if of_before is not None:
+        check(of_before, place)
+
+
 def keep_format(store: Store, ids: Ids, place: str) -> None:
     """Does what ``check_format`` does, and stores the format if it is not stored, or is older than that of this
     version. One read, and at the first start of a version a write."""
