@@ -9,7 +9,7 @@ from botocore.config import Config
 from botocore.stub import Stubber
 
 from hourwheel.adapters.aws.clients import make_client
-from hourwheel.model.formats import CURRENT, FORMAT, StoreFormat
+from hourwheel.logs.formats import CURRENT, FORMAT, StoreFormat
 from infra.settings import Settings, Wrong
 from infra.stored_format import check_stored_formats
 

@@ -12,7 +12,7 @@ from hourwheel.cells.cell_storage import GuardedCells
 from hourwheel.cells.store_formats import FORMAT_KEY
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, Conflict, NoAccess, Unavailable
-from hourwheel.model.formats import FORMAT, StoreFormat
+from hourwheel.logs.formats import FORMAT, StoreFormat
 from hourwheel.model.messages import NewMessage
 from hourwheel.ports.storage import CellStorage, Record
 from hourwheel.system import SystemIds

@@ -8,7 +8,7 @@ import pytest
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.cells.store_formats import FORMAT_KEY, check_format, check_formats, keep_format
 from hourwheel.errors import DataVersion
-from hourwheel.model.formats import CURRENT, FORMAT, StoreFormat
+from hourwheel.logs.formats import CURRENT, FORMAT, StoreFormat
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.machine import Ids
 from hourwheel.ports.storage import CellStorage, Key, Record, Store, Table

@@ -161,14 +161,14 @@ class NoAccess(Broken):
 
 
 class DataVersion(Broken):
-    """Says that this version must not use a store, which ``place`` names, because of its format."""
+    """Says that this version must not use a store, which ``store_name`` names, because of its format."""
 
-    def __init__(self, place: str, *, expected: int, actual: int, written_by: str = "") -> None:
+    def __init__(self, store_name: str, *, expected: int, actual: int, written_by: str = "") -> None:
         wrote, use = (f", of Hourwheel {written_by}", f"Hourwheel {written_by}") if written_by else ("", "the version")
         newer = actual > expected
         advice = f"use {use} or a later version" if newer and written_by else "use the version that wrote it"
         super().__init__(
-            f"{place} has format {actual}{wrote}, and this version of Hourwheel reads format {expected}: {advice},"
+            f"{store_name} has format {actual}{wrote}, and this version of Hourwheel reads format {expected}: {advice},"
             " or restore a backup that this version has made"
         )
         self.expected = expected

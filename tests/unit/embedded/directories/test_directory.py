@@ -15,7 +15,7 @@ import pytest
 from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.embedded.directories.directory import Neighbours, database, prepare, stored_format
 from hourwheel.errors import Corrupt, DataVersion
-from hourwheel.model.formats import CURRENT, FORMAT, StoreFormat
+from hourwheel.logs.formats import CURRENT, FORMAT, StoreFormat
 from tests.processes import Child
 
 NEIGHBOUR = """

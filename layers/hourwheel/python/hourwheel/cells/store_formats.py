@@ -16,7 +16,7 @@ from hourwheel.cells.cell_storage import unavailable
 from hourwheel.context import Context
 from hourwheel.errors import DataVersion
 from hourwheel.logs.cas import CasRecord, value_of
-from hourwheel.model.formats import BEFORE, StoreFormat, check, raised
+from hourwheel.logs.formats import BEFORE, StoreFormat, check, raised
 from hourwheel.ports.machine import Ids
 from hourwheel.ports.storage import Key, Store, Table
 from hourwheel.reach.outages import reached
@@ -45,32 +45,32 @@ def _keep_format_of(context: Context, cell: str) -> None:
         raise unavailable(cell, error) from error
 
 
-def check_format(store: Store, ids: Ids, place: str) -> None:
-    """Raises ``DataVersion`` if this version must not use the store, which ``place`` names. One read."""
-    found = value_of(_record(store, ids).load())
-    if found is not None:
-        check(found, place)
+def check_format(store: Store, ids: Ids, store_name: str) -> None:
+    """Raises ``DataVersion`` if this version must not use the store, which ``store_name`` names. One read."""
+    stated = value_of(_record(store, ids).load())
+    if stated is not None:
+        check(stated, store_name)
 
 
-def check_before_deployment(store: Store, ids: Ids, place: str) -> None:
+def check_before_deployment(store: Store, ids: Ids, store_name: str) -> None:
     """Does what ``check_format`` does, and recognises a store of before the first release. Two reads, no write."""
-    check_format(store, ids, place)
+    check_format(store, ids, store_name)
     of_before = _format_of_before(store)
     if of_before is not None:
-        check(of_before, place)
+        check(of_before, store_name)
 
 
-def keep_format(store: Store, ids: Ids, place: str) -> None:
+def keep_format(store: Store, ids: Ids, store_name: str) -> None:
     """Does what ``check_format`` does, and stores the format if it is not stored, or is older than that of this
     version. One read, and at the first start of a version a write."""
     record = _record(store, ids)
     current = record.load()
     while True:
-        found = value_of(current)
-        if found is not None:
-            check(found, place)
-        after = _format_of_before(store) if found is None else None
-        after = after or raised(found)
+        stated = value_of(current)
+        if stated is not None:
+            check(stated, store_name)
+        after = _format_of_before(store) if stated is None else None
+        after = after or raised(stated)
         if after is None:
             return
         current = record.swap(current, after).current

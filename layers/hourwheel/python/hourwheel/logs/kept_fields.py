@@ -5,7 +5,7 @@ has stored, changes what it knows, and must leave the rest. Both forms of record
 where unknown fields have unknown names, and arrays, where they follow the known ones.
 
 The elements of a list have no names. An element that was changed, moved, or followed by others is found again by what
-this version knows of it: all of it, then its first field, then its place.
+this version knows of it: all of it, then its first field, then its number.
 """
 
 import types
@@ -64,8 +64,8 @@ def _keep_in_map(kind: type[msgspec.Struct], stored: Any, value: Any) -> Any:
     if not (isinstance(stored, dict) and isinstance(value, dict)):
         return value
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-    known = {name: _kept(fields[name], stored, name, value[name]) for name in value}
-    return known | {name: left for name, left in stored.items() if name not in fields}
+    shared = {name: _kept(fields[name], stored, name, value[name]) for name in value}
+    return shared | {name: left for name, left in stored.items() if name not in fields}
 
 
 def _keep_in_array(kind: type[msgspec.Struct], stored: Any, value: Any) -> Any:
@@ -73,9 +73,9 @@ def _keep_in_array(kind: type[msgspec.Struct], stored: Any, value: Any) -> Any:
         return value
     tags: list[Any] = [] if kind.__struct_config__.tag is None else [None]
     fields = [*tags, *(field.type for field in msgspec.structs.fields(kind))]
-    places = dict(enumerate(stored))
-    known = [_kept(part, places, place, value[place]) for place, part in enumerate(fields)]
-    return known + stored[len(fields) :]
+    numbered = dict(enumerate(stored))
+    shared = [_kept(part, numbered, number, value[number]) for number, part in enumerate(fields)]
+    return shared + stored[len(fields) :]
 
 
 def _kept(kind: Any, stored: dict[Any, Any], name: Any, value: Any) -> Any:
@@ -98,38 +98,38 @@ def _keep_values(keep: _Keep, stored: Any, value: Any) -> Any:
 def _keep_elements(kind: Any, stored: Any, value: Any) -> Any:
     if not (isinstance(stored, list) and isinstance(value, list)):
         return value
-    known = _known(kind, stored)
+    shared = _known(kind, stored)
     # Only elements with unknown fields have something to keep.
-    left = {place: old for place, old in enumerate(stored) if known[place] != old}
+    left = {number: old for number, old in enumerate(stored) if shared[number] != old}
     result, keep = list(value), _kept_of(kind)
     assert keep is not None
     new = set(range(len(value)))
-    for name_of in (_whole, _first_field, _place):
-        for old_place, place in _pairs(name_of, {old: known[old] for old in left}, {at: value[at] for at in new}):
-            result[place] = keep(left.pop(old_place), value[place])
-            new.remove(place)
+    for name_of in (_whole, _first_field, _number):
+        for old_number, number in _pairs(name_of, {old: shared[old] for old in left}, {at: value[at] for at in new}):
+            result[number] = keep(left.pop(old_number), value[number])
+            new.remove(number)
     return result
 
 
 def _known(kind: Any, stored: list[Any]) -> list[Any]:
     """Returns the elements as this version would store them."""
     elements = msgspec.msgpack.decode(msgspec.msgpack.encode(stored), type=list[kind])
-    known: list[Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(elements))
-    return known
+    shared: list[Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(elements))
+    return shared
 
 
 def _pairs(
     name_of: Callable[[int, Any], Any], stored: dict[int, Any], value: dict[int, Any]
 ) -> Iterator[tuple[int, int]]:
-    """Yields the places of stored elements and of new ones that have the same name. Of several with one name each is
+    """Yields the numbers of stored elements and of new ones that have the same name. Of several with one name each is
     taken once, in their order."""
     named: dict[Any, list[int]] = {}
-    for place, element in reversed(stored.items()):
-        named.setdefault(name_of(place, element), []).append(place)
-    for place in sorted(value):
-        places = named.get(name_of(place, value[place]))
-        if places:
-            yield places.pop(), place
+    for number, element in reversed(stored.items()):
+        named.setdefault(name_of(number, element), []).append(number)
+    for number in sorted(value):
+        numbers = named.get(name_of(number, value[number]))
+        if numbers:
+            yield numbers.pop(), number
 
 
 def _whole(_: int, element: Any) -> Any:
@@ -140,8 +140,8 @@ def _first_field(_: int, element: Any) -> Any:
     return msgspec.msgpack.encode(next(iter(element.values() if isinstance(element, dict) else element), None))
 
 
-def _place(place: int, _: Any) -> Any:
-    return place
+def _number(number: int, _: Any) -> Any:
+    return number
 
 
 _HOW: dict[Any, Callable[[tuple[Any, ...], list[_Keep | None]], _Keep]] = {

@@ -87,8 +87,8 @@ def open_receipt(secret: bytes, text: str, *, subject: str, group: str) -> Recei
 
 
 def _with_known_row(receipt: Receipt, data: bytes) -> Receipt:
-    """Returns the receipt. If its row has fields that this version does not know, the token is none of a row: the
-    update is refused, and the next one starts from the stored row, whose fields it keeps."""
+    """Returns the receipt. If its row has fields that this version does not know, the receipt gets the token of no
+    row. The first update is then refused, and the next one starts from the stored row, whose fields it keeps."""
     return receipt if _encoder.encode(receipt) == data else msgspec.structs.replace(receipt, token=_NO_TOKEN)
 
 

@@ -10,7 +10,7 @@ before the record was introduced has none; each of its manifests states its form
 import msgspec
 
 from hourwheel.errors import UNDECODABLE, Corrupt
-from hourwheel.model.formats import StoreFormat, check, raised
+from hourwheel.logs.formats import StoreFormat, check, raised
 from hourwheel.ports.storage import Blobs
 
 PREFIX = "format/"
@@ -25,11 +25,11 @@ def check_archive(archive: Blobs) -> StoreFormat | None:
     if not keys:
         return None
     try:
-        found = _decoder.decode(archive.get(keys[-1]))
+        stated = _decoder.decode(archive.get(keys[-1]))
     except UNDECODABLE as error:
         raise Corrupt(f"{keys[-1]} does not hold the format of an archive: {error}") from error
-    check(found, "the archive")
-    return found
+    check(stated, "the archive")
+    return stated
 
 
 def keep_archive_format(archive: Blobs) -> None:

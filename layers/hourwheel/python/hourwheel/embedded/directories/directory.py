@@ -26,7 +26,7 @@ import msgspec
 from hourwheel.cells.cell_storage import not_opened
 from hourwheel.embedded.directories.ownership import check_directory
 from hourwheel.errors import UNDECODABLE, Broken, Corrupt
-from hourwheel.model.formats import CURRENT, StoreFormat, check, raised
+from hourwheel.logs.formats import CURRENT, StoreFormat, check, raised
 from hourwheel.model.route_records import CellKind
 from hourwheel.ports.storage import CellStorage
 
@@ -123,24 +123,24 @@ def stored_format(data: Path) -> StoreFormat | None:
         return None
     try:
         # Before the first release the file held the number alone.
-        found = (
+        stated = (
             _decoder.decode(text)
             if text[:1] == b"{"
             else StoreFormat(format=int(text), least_reader=int(text), written_by="")
         )
     except UNDECODABLE as error:
         raise Corrupt(f"{path} does not hold a format: is this a data directory?") from error
-    check(found, f"the data directory {data}")
-    return found
+    check(stated, f"the data directory {data}")
+    return stated
 
 
 def _keep_format(data: Path) -> None:
     """Raises what ``stored_format`` raises, and stores the format if none is stored, or an older one."""
-    found, text = stored_format(data), msgspec.json.encode(CURRENT).decode() + "\n"
-    if found is None:
+    stated, text = stored_format(data), msgspec.json.encode(CURRENT).decode() + "\n"
+    if stated is None:
         _write(data / "format", text)
         stored_format(data)  # another process may have created it first
-    elif raised(found) is not None:
+    elif raised(stated) is not None:
         _replace(data / "format", text)
 
 

@@ -32,12 +32,12 @@ class StoreFormat(msgspec.Struct, frozen=True, kw_only=True):
 CURRENT = StoreFormat(format=FORMAT, least_reader=FORMAT, written_by=__version__)
 
 
-def check(found: StoreFormat, place: str) -> None:
-    """Raises ``DataVersion`` if this version must not use the store of this format. ``place`` names the store."""
-    if found.least_reader > FORMAT or found.format < OLDEST_READ:
-        raise DataVersion(place, expected=FORMAT, actual=found.format, written_by=found.written_by)
+def check(stated: StoreFormat, store_name: str) -> None:
+    """Raises ``DataVersion`` if this version must not use the store of this format. ``store_name`` names the store."""
+    if stated.least_reader > FORMAT or stated.format < OLDEST_READ:
+        raise DataVersion(store_name, expected=FORMAT, actual=stated.format, written_by=stated.written_by)
 
 
-def raised(found: StoreFormat | None) -> StoreFormat | None:
+def raised(stated: StoreFormat | None) -> StoreFormat | None:
     """Returns the record to store once this version writes to the store; None if the stored one stays."""
-    return CURRENT if found is None or found.format < FORMAT else None
+    return CURRENT if stated is None or stated.format < FORMAT else None
