@@ -78,9 +78,10 @@ def test_a_look_at_idle_queues_is_one_request_of_half_a_unit_for_each_counter(
     looks = measured.requests["BatchGetItem", "counters"]
     assert 20 <= looks <= 25, "once a second, oftener at first"
     assert measured.units["BatchGetItem", "counters"] == looks * (queues + 1) / 2
-    # The other reads: subject and group, every two seconds.
-    assert set(measured.requests) == {("BatchGetItem", "counters"), ("GetItem", "meta")}
-    assert measured.requests["GetItem", "meta"] <= 22
+    # The other reads: subject and group, every two seconds, by one query.
+    assert set(measured.requests) == {("BatchGetItem", "counters"), ("Query", "meta")}
+    assert measured.requests["Query", "meta"] <= 11
+    assert measured.units["Query", "meta"] == measured.requests["Query", "meta"]
 
 
 def test_large_batches_go_to_a_segment_and_write_one_small_row(deployment: CountedDeployment) -> None:

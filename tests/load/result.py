@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bench.cost.prices import MILLION, dollars, scaled
+from bench.cost.prices import MILLION, Usage, dollars, scaled
 from hourwheel.ports.storage import Table
 from tests.load.actors import Samples
 from tests.load.deployment import SimulatedDeployment
@@ -44,7 +44,8 @@ class Result:
     saturated: list[Saturation]
 
 
-def result_of(deployment: SimulatedDeployment, samples: Samples, began: float) -> Result:
+def result_of(deployment: SimulatedDeployment, samples: Samples, began: float, used_before: Usage) -> Result:
+    """Returns the numbers of a run that began at this time. ``used_before`` is not billed to its messages."""
     seconds = (deployment.machine.now - began) / 1_000
     received = samples.counts["received"]
     numbers = {
@@ -68,7 +69,12 @@ def result_of(deployment: SimulatedDeployment, samples: Samples, began: float) -
             ),
             default=0.0,
         ),
-        "dollars a month": dollars(scaled(deployment.usage, 730 * 3_600 / seconds)),
+    }
+    used = deployment.usage.copy()
+    used.subtract(used_before)
+    numbers |= {
+        "dollars a month": dollars(scaled(used, 730 * 3_600 / seconds)),
+        "dollars a million": dollars(scaled(used, MILLION / max(1, received))),
     }
     return Result(numbers | _times(samples) | _of_a_message(deployment, received), _saturated(deployment, began))
 
@@ -106,7 +112,6 @@ def _of_a_message(deployment: SimulatedDeployment, received: int) -> dict[str, f
         "read units a message": sum(n for (_, kind), n in store.units.items() if kind == READ) / received,
         "pull units a message": store.units.get(("pull", WRITE), 0.0) / received,
         "lost puts": store.lost["pull"] / max(1, puts),
-        "dollars a million": dollars(scaled(deployment.usage, MILLION / received)),
     }
 
 

@@ -96,8 +96,8 @@ def play(scenario: Scenario) -> Played:
         stage = Stage(SimulatedDeployment(scenario.conditions))
         with threads_of(stage.deployment.machine):
             scenario.play(stage)
-            begins = stage.deployment.machine.now
+            begins, used = stage.deployment.machine.now, stage.deployment.usage.copy()
             stage.deployment.run(scenario.seconds)
-            result = result_of(stage.deployment, stage.samples, begins)
+            result = result_of(stage.deployment, stage.samples, begins, used)
             stage.deployment.machine.end_all()
     return Played(scenario, result, time.process_time() - began)

@@ -140,6 +140,18 @@ def _named_claims(
     )
 
 
+def _priced_claims(consumers: int) -> Scenario:
+    return Scenario(
+        name=f"priced-{consumers}",
+        says=f"what it costs to take single messages of one queue, each handled in 50 ms; consumers: {consumers}",
+        play=partial(_claims, consumers=consumers, queues=1),
+        seconds=8,
+        conditions=Conditions(requests=50_000, warm_processes=100, sweeps=False),
+        holds=(*_NOTHING_REFUSED, Bound("dollars a million", most=5)),
+        numbers=("messages a second", "lost puts", "pull units a message", "dollars a million", "pull p99 ms"),
+    )
+
+
 def _named_hot(factor: int) -> Scenario:
     return Scenario(
         name=f"hot-{factor}",
@@ -149,7 +161,7 @@ def _named_hot(factor: int) -> Scenario:
         conditions=Conditions(requests=10_000),
         holds=(Bound("given up", most=0), Bound("wheels failed", most=0), Bound("late at most ms", most=3_000)),
         aims=(Bound("late p99 ms", most=1_000),),
-        numbers=("over 5 s late", *_DELAYED),
+        numbers=("refused by quotas", "over 5 s late", *_DELAYED, *_ALL),
     )
 
 
@@ -185,6 +197,15 @@ THROUGHPUT = (
         holds=(*_NOTHING_REFUSED, Bound("produce p99 ms", most=1_000), Bound("messages a second", least=9_000)),
         numbers=_ALL,
         quick=True,
+    ),
+    Scenario(
+        name="hundred-thousand",
+        says="100,000 messages a second in hundreds, on 8 queues, with warm tables and a rate of 2,000",
+        play=partial(_steady, batches=1_000, batch=100, pulled=1_000, queues=8, consumers=24),
+        seconds=2.5,
+        conditions=Conditions(warm_units=40_000, requests=2_000),
+        holds=(*_NOTHING_REFUSED, Bound("produce p99 ms", most=1_000), Bound("messages a second", least=85_000)),
+        numbers=("refused", "refused by quotas", *_ALL),
     ),
     Scenario(
         name="singles",
@@ -255,7 +276,7 @@ THROUGHPUT = (
         seconds=600,
         conditions=_RAISED,
         holds=_NOTHING_REFUSED,
-        numbers=("executions at most", "dollars a month", "longest sweep s"),
+        numbers=("executions at most", "dollars a month", "longest sweep s", "cold starts"),
     ),
 )
 
@@ -294,6 +315,7 @@ CROWDS = (
         holds=(Bound("messages a second", least=785), Bound("lost puts", most=0.06), _UNITS),
         aims=(_FEW_LOST,),
     ),
+    *map(_priced_claims, (1, 8, 32)),
     *map(_named_sweep, (200, 1_200, 10_000)),
     Scenario(
         name="quota",
