@@ -27,7 +27,7 @@ def check_lag(actor: Actor, group: Group) -> Lag:
         parts = [audit.pull_history(f"{group.member}@{log}") for _, log in subject.parts(queue.queue)]
         if len(parts) == 1:
             _check_waiting(audit, parts[0], queue)
-        elif queue.waiting < (count := sum(_count(audit, _waiting(audit, part)) + _parked(part) for part in parts)):
+        elif queue.waiting < (count := sum(_count(audit, _waiting(audit, part)) + _passed(part) for part in parts)):
             raise Violation("1", f"{parts[0].partition}: {count} messages wait, the lag says {queue.waiting}")
         flights += _check_flight(parts, queue.in_flight)
     retries = audit.pull_history(f"{group.member}@{group.retry_log}")
@@ -44,8 +44,11 @@ def _lag(actor: Actor, group: Group) -> Lag:
     return lag_of(deployment.opener.of(deployment.context, subject, group), deployment.leases, letters, Outages())
 
 
-def _parked(history: PullHistory) -> int:
-    return history.unseen() if isinstance(history, OrderedHistory) else 0
+def _passed(history: PullHistory) -> int:
+    """Returns the number of messages that wait although a claim has passed them: those that are parked, or kept for the
+    next pulls of a consumer."""
+    kept = sum(len(history.pulls[row].value.kept) for row in history.open)
+    return kept + (history.unseen() if isinstance(history, OrderedHistory) else 0)
 
 
 def _count(audit: StoreAudit, waiting: list[tuple[RowFact, int]]) -> int:
@@ -55,8 +58,8 @@ def _count(audit: StoreAudit, waiting: list[tuple[RowFact, int]]) -> int:
 def _check_waiting(audit: StoreAudit, history: PullHistory, told: QueueLag) -> None:
     waiting = _waiting(audit, history)
     count = _count(audit, waiting)
-    parked, more = _parked(history), history.may_wait() if isinstance(history, OrderedHistory) else 0
-    count += parked
+    passed, more = _passed(history), history.may_wait() if isinstance(history, OrderedHistory) else 0
+    count += passed
     if told.waiting < count:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
     totals = audit.totals(history.source)
@@ -65,7 +68,7 @@ def _check_waiting(audit: StoreAudit, history: PullHistory, told: QueueLag) -> N
     whole = whole and all(not fact.row.filler and not audit.expired(fact) for fact, _ in waiting)
     # Parked messages of a damaged row wait until a claim reads it.
     whole = whole and not any(fact.damaged for fact in audit.rows(history.source).values())
-    exact = waiting and whole and totals.numbers - _offset(waiting[0]) == count - parked
+    exact = waiting and whole and totals.numbers - _offset(waiting[0]) == count - passed
     if exact and not count <= told.waiting <= count + more:
         raise Violation("1", f"{history.partition}: {count} messages wait, the lag says {told.waiting}")
 

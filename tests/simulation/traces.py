@@ -40,11 +40,12 @@ def _compare(audit: StoreAudit, group: Group, place: tuple[int, int], told: Grou
     if not told.complete or told.state in _PARTLY_KNOWN:
         return
     seen = sorted(
-        (rfc3339(fact.value.claimed_ms), fact.value.consumer)
+        (rfc3339(fact.value.claimed_ms) if fact.value.tells_time_of(index) else "", fact.value.consumer)
         for partition, history in audit.pulls.items()
         if partition.startswith(f"{group.member}@{group.subject}~{group.subject_generation}/")
         for fact in history.pulls.values()
-        for each in fact.positions  # one pull may hold two copies of a message, retried before and after a seek
+        # One pull may hold two copies of a message, retried before and after a seek. Messages that it keeps are behind.
+        for index, each in enumerate(fact.positions[: fact.value.size])
         if _place_of(audit, history.source, each) == place
     )
     pulls = sorted((event.at or "", event.consumer or "") for event in told.events if event.event == "pulled")

@@ -174,6 +174,11 @@ def test_the_lag_of_a_group_adds_up_its_queues_and_its_retries() -> None:
     assert found.total == 6
 
 
+def test_messages_that_are_kept_for_a_consumer_wait_and_wake_nobody() -> None:
+    found = lag_of_group(group(), [], [LogLag(3, 50, 0, 3, kept=2)], [1])
+    assert found == GroupLag("orders", "billing", waiting=3, in_flight=1, retrying=0, oldest_ms=50, pullable=1)
+
+
 def test_a_group_that_has_no_message_waiting_has_no_oldest_one() -> None:
     found = lag_of_group(group(), [], [LogLag(0, None, 7, 7)], [2])
     assert (found.oldest_ms, found.oldest_seconds(NOW_MS)) == (None, 0.0)

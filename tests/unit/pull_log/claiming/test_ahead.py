@@ -13,6 +13,7 @@ from hourwheel.pull_log.claiming.others import Others
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import AHEAD_KEPT_MS, CLOSED, OPEN, SETTLED, SOUGHT, Position, PullRow
+from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.pull_log.claiming.test_growth import Consumer, pull_writes
 
@@ -147,12 +148,33 @@ def test_kept_messages_come_again_as_they_were_when_the_lease_ends(bench: Bench)
     assert sorted(suspects) == [False, True, True], "messages that nobody has had are no suspects"
 
 
-def test_lag_counts_kept_messages_as_leased(bench: Bench) -> None:
+def test_kept_messages_wait_and_are_not_in_flight(bench: Bench) -> None:
+    kept_at = rfc3339(bench.clock.ms)
     consumer = met(bench)
+    bench.clock.pass_time(1)
     lag = bench.deployment.groups.lag("orders", "billing")
-    assert (lag.queues[0].in_flight, lag.queues[0].waiting) == (10, 9)
+    assert (lag.in_flight, lag.waiting, lag.oldest_at) == (2, 17, kept_at)
+    assert (lag.queues[0].in_flight, lag.queues[0].waiting) == (2, 17)
     consumer.pull()
-    assert bench.deployment.groups.lag("orders", "billing").queues[0].in_flight == 9
+    lag = bench.deployment.groups.lag("orders", "billing")
+    assert (lag.in_flight, lag.waiting) == (2, 16)
+
+
+def test_every_reader_of_open_rows_counts_kept_messages_as_waiting(bench: Bench) -> None:
+    met(bench)
+    deployment = bench.deployment
+    (group,) = deployment.overview.groups("orders", "", 1).groups
+    assert (group.in_flight, group.waiting) == (2, 17)
+    states = deployment.groups.consumers("orders", "billing").consumers
+    assert {state.consumer: state.in_flight for state in states} == {"c1": 1, "o0": 1}
+    leases = deployment.groups.state("orders", "billing").leases(deployment.leases).leases
+    assert [(lease.consumer, lease.messages, lease.offset) for lease in leases] == [("o0", 1, 2), ("c1", 1, 3)]
+
+
+def test_the_sweeper_reports_kept_messages_as_waiting(bench: Bench) -> None:
+    met(bench)
+    bench.deployment.sweeper.sweep()
+    assert ("WaitingMessages", 17) in bench.meter.metrics
 
 
 def test_a_repeated_settlement_gets_the_answer_that_it_had(bench: Bench) -> None:

@@ -162,6 +162,6 @@ def _release(settler: Settler, row_no: int, consumer: str) -> int:
     current = settler.log.record(row_no).load()
     if current is None or current.value.consumer != consumer or current.value.state != OPEN:
         return 0
-    rest = frozenset(current.value.unsettled())
+    rest = frozenset(current.value.unsettled()) | current.value.kept
     settled = settler.apply(row_no, current, ParsedSettlement(named=rest, released=rest, mark=_LEFT))
     return len(rest) if settled.status == "settled" else 0

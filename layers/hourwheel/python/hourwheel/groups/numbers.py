@@ -165,7 +165,8 @@ class GroupNumbers:
         if not totals.rows:
             return LogLag(0, None, totals.numbers, totals.numbers), 0, True
         count = self.leases.counted(log, pages=self._limits.pages, most=self._limits.open_rows)
-        return lag_of_log(log, count.tail, totals), count.in_flight, count.complete
+        assert count.tail is not None
+        return lag_of_log(log, count.tail, totals, count.kept), count.in_flight, count.complete
 
     def _limit(self, subject: Subject, group: Group, logs: Sequence[PullLog], lag: Lag) -> LimitedBy | None:
         """Returns what keeps the group from its messages: a pause, or a limit that it has reached."""

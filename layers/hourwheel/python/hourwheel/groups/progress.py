@@ -1,7 +1,7 @@
 """Measures how far a group is behind, and moves its position."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from hourwheel.dead_letters.dead import DeadLetters
@@ -15,6 +15,7 @@ from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import Position, Tail
 from hourwheel.pull_log.skipped import messages_between
 from hourwheel.reach.outages import Outages
+from hourwheel.settling.lease_watch import NONE_KEPT, KeptMessages
 from hourwheel.settling.leases import Leases
 from hourwheel.times import rfc3339
 
@@ -24,12 +25,14 @@ _NAMED = 100  # an answer names at most this many keys: each costs a read
 @dataclass(frozen=True)
 class LogLag:
     """The lag in one source log: the number of waiting messages, the time of the oldest one (Unix milliseconds), the
-    offset of the next message and that of the log's end."""
+    offset of the next message and that of the log's end. Of the waiting messages, ``kept`` are kept for pulls of their
+    consumers."""
 
     waiting: int
     oldest_ms: int | None
     offset: int
     end: int
+    kept: int = 0
 
 
 def lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, outages: Outages) -> Lag:
@@ -46,8 +49,9 @@ def _lag_of(logs: list[PullLog], leases: Leases, dead: DeadLetters, outages: Out
     lags: dict[int | None, list[tuple[LogLag, int]]] = {}
     for log in logs:
         with outages.noted(log.source.name):
-            lag = lag_of_log(log, log.tail(), log.source.totals()), leases.in_flight(log)
-            lags.setdefault(log.queue, []).append(lag)
+            leased = leases.leased(log)
+            lag = lag_of_log(log, log.tail(), log.source.totals(), leased.kept)
+            lags.setdefault(log.queue, []).append((lag, leased.in_flight))
     return lag_of_parts(lags, dead.count())
 
 
@@ -79,9 +83,18 @@ def lag_of_queue(queue: int, parts: list[tuple[LogLag, int]]) -> QueueLag:
     return QueueLag(queue, waiting, in_flight, following.offset, lags[-1].end)
 
 
-def lag_of_log(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
-    """Returns the lag of a group whose next claim is at ``tail``, on a log with these totals. Reads nothing where no
-    message waits."""
+def lag_of_log(log: PullLog, tail: Tail, totals: Counter, kept: KeptMessages = NONE_KEPT) -> LogLag:
+    """Returns the lag of a group whose next claim is at ``tail``, on a log with these totals, and of the messages that
+    its rows keep. Reads nothing where no message waits."""
+    lag = _lag_behind(log, tail, totals)
+    if not kept.messages:
+        return lag
+    first = log.source.get(kept.row_no)
+    oldest_ms = lag.oldest_ms if first is None or first.filler else first.at_ms
+    return replace(lag, waiting=lag.waiting + kept.messages, oldest_ms=oldest_ms, kept=kept.messages)
+
+
+def _lag_behind(log: PullLog, tail: Tail, totals: Counter) -> LogLag:
     now_ms = log.context.clock.now_ms()
     end, following, offset = totals.numbers, tail.position.row_no, tail.seq
     if following >= totals.rows:

@@ -257,9 +257,13 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         return min(self.lease_until_ms, self.claimed_ms + AHEAD_KEPT_MS) if self.kept else self.lease_until_ms
 
     def unsettled(self) -> list[int]:
-        """Returns the messages that the consumer has to settle, or that are kept for it."""
-        handed_out = [index for index in range(self.base, self.size) if index not in self.settled]
-        return [*handed_out, *sorted(self.kept)] if self.ahead else handed_out
+        """Returns the messages that the consumer has to settle. Those that are kept for it are not among them."""
+        return [index for index in range(self.base, self.size) if index not in self.settled]
+
+    def tells_time_of(self, index: int) -> bool:
+        """Returns whether the times of the row are those of the pull that got this message, to within ``GROWS_MS``. A
+        row that has handed out kept messages has the times of its last pull alone."""
+        return self.growth is None or index >= self.growth.base or self.growth.streak > 0
 
     def positions(self) -> list[Position]:
         """Returns the position of each message of the pull, by its index."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from hourwheel.logs.cas import Versioned
 from hourwheel.model.subjects import Subject
+from hourwheel.pull_log.claiming.ahead import first_kept
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import CLOSED, Checkpoint, PullRow, Tail
 from hourwheel.times import within
@@ -19,19 +20,35 @@ _ACTIVE_MS = 60_000  # one sweep sees each log that was pulled since the sweep b
 _OTHERS_MS = 5_000  # a claim of another process, which may have died since, is found this late at most
 
 
+class KeptMessages(NamedTuple):
+    """The number of messages that rows keep for the next pulls of their consumers, and the row of the source with the
+    first of them. They wait, although claims have passed them."""
+
+    messages: int = 0
+    row_no: int = 0
+
+    @classmethod
+    def of(cls, row: PullRow) -> "KeptMessages":
+        kept = len(row.kept)
+        return cls(kept, first_kept(row)) if kept else cls()
+
+
+NONE_KEPT = KeptMessages()
+
+
 class WatchedRow(NamedTuple):
     """An open pull row. ``due_ms`` is the time from which it needs work: its lease is over, or a transfer was left
-    behind. ``start`` is where the row begins. ``keeps``: it keeps messages for the next pulls of its consumer."""
+    behind. ``start`` is where the row begins."""
 
     due_ms: int
     unsettled: int
     start: Tail
-    keeps: bool
+    kept: KeptMessages
 
     @classmethod
     def of(cls, row: PullRow, start: Tail) -> "WatchedRow":
         # Transfers that a process has left behind need not wait for the end of the lease.
-        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start, bool(row.kept))
+        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start, KeptMessages.of(row))
 
 
 @dataclass
@@ -102,7 +119,20 @@ class LeaseWatch:
     def keeps(self) -> bool:
         """Whether a row that this process knows kept messages when the process saw the row last."""
         # A list: another thread may look meanwhile.
-        return self.claimed_keeps or any(entry.keeps for entry in list(self.open.values()))
+        return self.claimed_keeps or any(entry.kept.messages for entry in list(self.open.values()))
+
+    @property
+    def in_flight(self) -> int:
+        """The number of messages that consumers hold."""
+        return sum(entry.unsettled for entry in self.open.values())
+
+    @property
+    def kept(self) -> KeptMessages:
+        """The messages of all rows that are kept."""
+        kept = [entry.kept for entry in self.open.values() if entry.kept.messages]
+        if not kept:
+            return NONE_KEPT
+        return KeptMessages(sum(each.messages for each in kept), min(each.row_no for each in kept))
 
     def record_claim(self, row_no: int, row: PullRow) -> None:
         """Records a claim of this process behind the rows that it knows, or in one of them."""

@@ -16,7 +16,7 @@ from hourwheel.pull_log.records import CLOSED, OPEN, Checkpoint, PullRow, Tail
 from hourwheel.registry.removed_names import RemovedNames, drop_logs
 from hourwheel.retention.kinds import PULLS
 from hourwheel.retention.watermarks import removable_below
-from hourwheel.settling.lease_watch import LeaseWatch, WatchedRow
+from hourwheel.settling.lease_watch import NONE_KEPT, KeptMessages, LeaseWatch, WatchedRow
 from hourwheel.settling.settle import Settler
 from hourwheel.times import within
 
@@ -30,12 +30,14 @@ _TRIM_MS = 3_600_000  # rows are kept for days: an hour more is cheaper than a s
 
 
 class LeaseCounts(NamedTuple):
-    """The state of a pull log: where the next claim goes and the number of leased messages. ``complete`` is False where
-    a limit ended the count, so that the number may be out of date."""
+    """The state of a pull log: where the next claim goes (None: not scanned yet), the number of messages that consumers
+    hold, and those that rows keep. ``complete`` is False where a limit ended the count, so that the numbers may be out
+    of date."""
 
-    tail: Tail
+    tail: Tail | None
     in_flight: int
-    complete: bool
+    kept: KeptMessages = NONE_KEPT
+    complete: bool = True
 
 
 class OpenLeaseRow(NamedTuple):
@@ -144,22 +146,25 @@ class Leases:
             watch.lock.release()
 
     def in_flight(self, log: PullLog) -> int:
-        """Returns the number of messages that are leased now."""
+        """Returns the number of messages that consumers hold now."""
+        return self.leased(log).in_flight
+
+    def leased(self, log: PullLog) -> LeaseCounts:
+        """Returns the state of the log as it is now."""
         with self._open_pulls(log) as watch:
-            return sum(entry.unsettled for entry in watch.open.values())
+            return LeaseCounts(watch.tail, watch.in_flight, watch.kept)
 
     def counted(self, log: PullLog, *, pages: int, most: int) -> LeaseCounts:
-        """Returns where the next claim goes and how many messages are leased, from at most ``pages`` pages of new pull
-        rows and ``most`` open ones that are read again, the oldest first. One read where nothing has changed."""
+        """Returns the state of the log from at most ``pages`` pages of new pull rows and ``most`` open ones that are
+        read again, the oldest first. One read where nothing has changed."""
         watch = self._watch(log)
         with watch.lock:
             complete = self._look(log, watch, pages)
             for row_no in sorted(watch.open)[:most]:
                 self._refresh(log, watch, row_no)
             assert watch.tail is not None
-            unsettled = sum(entry.unsettled for entry in watch.open.values())
             tail = watch.tail if complete else log.tail()
-            return LeaseCounts(tail, unsettled, complete and len(watch.open) <= most)
+            return LeaseCounts(tail, watch.in_flight, watch.kept, complete and len(watch.open) <= most)
 
     def ending(self, log: PullLog, *, pages: int, most: int) -> tuple[list[OpenLeaseRow], bool]:
         """Returns the open pull rows whose leases end first, at most about ``most``, and whether these are all. Looks
@@ -181,12 +186,11 @@ class Leases:
             current = [(row_no, log.record(row_no).load()) for row_no in sorted(watch.open)]
         return [(row_no, pull_row.value) for row_no, pull_row in current if pull_row is not None]
 
-    def snapshot(self, log: PullLog) -> tuple[Tail | None, int]:
-        """Returns where the next claim goes (None: not scanned yet) and the number of leased messages, as the last look
-        saw them. Reads nothing."""
+    def snapshot(self, log: PullLog) -> LeaseCounts:
+        """Returns the state of the log as the last look saw it. Reads nothing."""
         watch = self._watch(log)
         with watch.lock:
-            return watch.tail, sum(entry.unsettled for entry in watch.open.values())
+            return LeaseCounts(watch.tail, watch.in_flight, watch.kept)
 
     def idle(self, log: PullLog) -> int | None:
         """Returns the row behind the last pull row, if every pull of the log is closed, and None if one is open."""

@@ -183,7 +183,7 @@ class Settler:
         if row.state != OPEN or row.due_ms > now_ms:
             return False
         ended = row.lease_until_ms <= now_ms
-        rest = frozenset(row.unsettled()) - row.kept if ended else frozenset[int]()
+        rest = frozenset(row.unsettled()) if ended else frozenset[int]()
         # The digest of the last settlement stays: a consumer that repeats it gets its answer.
         over = ParsedSettlement(named=rest, retried=rest, mark=row.last, ended=ended)
         value = self._settled_row(row, over, EXPIRED if ended else SETTLED)

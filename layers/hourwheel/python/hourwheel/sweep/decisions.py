@@ -38,8 +38,8 @@ LINES = 100
 
 class GroupLag(msgspec.Struct, frozen=True):
     """How far a group is behind. ``oldest_ms`` is the time since which the oldest message waits. ``pullable`` messages
-    can be pulled now or soon: in an ordered group the others wait behind a message of their key. ``held_keys`` are held
-    back by a message that failed."""
+    can be pulled now or soon: the others are kept for a consumer, or in an ordered group wait behind a message of their
+    key. ``held_keys`` are held back by a message that failed."""
 
     subject: str
     group: str
@@ -177,7 +177,7 @@ def lag_of_group(
         in_flight=sum(leased),
         retrying=retrying + sum(lag.counts.due for lag in parked),
         oldest_ms=_oldest_ms([*retries, *queues], parked),
-        pullable=waiting + retrying + sum(lag.counts.pullable for lag in parked),
+        pullable=waiting + retrying + sum(lag.counts.pullable for lag in parked) - sum(lag.kept for lag in queues),
         held_keys=sum(lag.counts.held for lag in parked),
     )
 

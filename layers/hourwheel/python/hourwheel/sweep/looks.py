@@ -159,8 +159,8 @@ class SubjectLook:
             groups=[member.group for member in members],
             totals=totals,
             dead=[member.dead for member in members],
-            tails=[tail for tail, _ in states],
-            leased=[leased for _, leased in states],
+            tails=[state.tail for state in states],
+            leased=[state.in_flight for state in states],
         )
 
     def _fill_ends(self, subject: Subject, totals: Mapping[str, Counter], members: list[_Member]) -> None:
@@ -193,7 +193,7 @@ class SubjectLook:
                 self.leases.checkpoint(log)
             if log.queue is None:
                 trimmed[log.source.name] = self.retention.trim(log.source)
-            unread += unread_of(trimmed.get(log.source.name, []), self.leases.snapshot(log)[0])
+            unread += unread_of(trimmed.get(log.source.name, []), self.leases.snapshot(log).tail)
         if unread:
             with self.faults.part(f"counting what expired before {group.member} had pulled it"):
                 report_unread(self.context, group, unread)
@@ -209,11 +209,11 @@ class SubjectLook:
         parked: list[ParkedLag] = []
         with self.faults.part(f"the standing of {member.group.member} on {member.group.subject}"):
             for log in member.logs:
-                tail, leased = self.leases.snapshot(log)
-                if tail is None:
+                state = self.leases.snapshot(log)
+                if state.tail is None:
                     return None  # the leases of the log could not be read
-                log_lags[log.queue is None].append(lag_of_log(log, tail, totals[log.source.name]))
-                in_flight.append(leased)
+                log_lags[log.queue is None].append(lag_of_log(log, state.tail, totals[log.source.name], state.kept))
+                in_flight.append(state.in_flight)
                 if (parked_lag := log.parked(since_ms)) is not None:
                     parked.append(parked_lag)
             return lag_of_group(member.group, log_lags[True], log_lags[False], in_flight, parked)

@@ -146,7 +146,10 @@ class GroupReader:
             unreadable = row.outcome == UNREADABLE or not self._filtered(copy)
             self._states.add("unreadable" if unreadable else "filtered")
             return
-        self._note_pull(row, copy.attempt)
+        if index >= row.size:
+            self._kept(copy, row, index)
+            return
+        self._note_pull(row, index, copy.attempt)
         if self._hand_over(copy, row, every=True):
             return
         if row.state == OPEN and index in row.unsettled():
@@ -157,17 +160,31 @@ class GroupReader:
         else:
             self._acknowledged(copy, row, index)
 
+    def _kept(self, copy: Copy, row: PullRow, index: int) -> None:
+        """Follows a message that a pull row keeps for its consumer, or has released. Nobody was handed it."""
+        if index in row.kept:
+            self._states.add(self._unpulled(copy))
+            return
+        pick = (copy.position.row_no, copy.position.index)
+        for released in hand_overs_of(row, pick):
+            self._served_again(self._copied(released, released.picks.index(pick)), copy.attempt)
+
     def _acknowledged(self, copy: Copy, row: PullRow, index: int) -> None:
         # What a row had before its last claim was acknowledged by that claim, or up to two seconds before.
         settled_ms = row.claimed_ms if index < row.base else settled_ms_of(row)
+        if not row.tells_time_of(index):
+            settled_ms = None
         # A part of a pull that was acknowledged before the rest has no time of its own: not before the pull.
         at_ms = settled_ms or row.claimed_ms
         self._note(at_ms, "acknowledged", timed=settled_ms is not None, attempt=copy.attempt)
         self._states.add("acknowledged")
 
-    def _note_pull(self, row: PullRow, attempt: int) -> None:
-        lease_until = rfc3339(row.lease_until_ms)
-        self._note(row.claimed_ms, "pulled", attempt=attempt, consumer=row.consumer, lease_until=lease_until)
+    def _note_pull(self, row: PullRow, index: int, attempt: int) -> None:
+        timed = row.tells_time_of(index)
+        lease_until = rfc3339(row.lease_until_ms) if timed else None
+        self._note(
+            row.claimed_ms, "pulled", timed=timed, attempt=attempt, consumer=row.consumer, lease_until=lease_until
+        )
 
     def _hand_over(self, copy: Copy, row: PullRow, *, every: bool = False) -> bool:
         """Follows the copy to the target to which the row handed it over, or with ``every`` to all of them. Returns

@@ -52,7 +52,7 @@ class KeyReader(GroupReader):
         went on in another log, which tells its state."""
         attempt, failure = row.messages()[index][1].attempt, row.failure_of(index)
         if row.consumer:
-            self._note_pull(row, attempt)
+            self._note_pull(row, index, attempt)
         else:
             self._note(row.claimed_ms, "decided", reason="dead" if failure is None else "retry")
         if self._hand_over(copy._replace(attempt=attempt), row):

@@ -11,7 +11,8 @@ one write instead of two.
 3. Any other settlement of the row releases the kept messages to the retry log by the same update: a hand-over.
 4. Any process does that too once the consumer was silent for ``AHEAD_KEPT_MS``, or its lease is over. Kept messages are
    no suspects: nobody has had them.
-5. A row with kept messages is open. So the checkpoint, the archive and lags treat these as leased.
+5. A row with kept messages is open. So the checkpoint and the archive treat these as leased. Lags and traces say that
+   they wait.
 
 - A claim keeps no more than its share of the rows that wait. The others are the consumers that have put rows since its
   consumer's former row (``others.py``). It keeps none for a consumer that needs more than ``AHEAD_MS`` for a pull.
