@@ -13,6 +13,7 @@ from hourwheel.pull_log.claiming import ahead
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
 from hourwheel.pull_log.claiming.others import Others
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
+from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import OPEN, PullRow
 from hourwheel.settling.settle import Settler
 from tests.simulation.bugs import Bug, registrar
@@ -94,4 +95,10 @@ def the_own_rows_of_a_consumer_count_as_rows_of_others() -> Iterator[None]:
 
     real = Others.joined
     with patch.object(Others, "joined", joined):
+        yield
+
+
+@planted(sharpen=_crowded)
+def rows_before_the_one_that_is_settled_are_not_looked_at() -> Iterator[None]:
+    with patch.object(PullLog, "_holds_before", lambda self, before, request, tail: False):
         yield

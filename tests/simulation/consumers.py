@@ -10,6 +10,8 @@ from tests.simulation.actors import Actor
 from tests.simulation.history import Leased
 from tests.simulation.world import Verb
 
+_PREFETCHES, _OUT_OF_ORDER = 0, 1
+
 
 @dataclass
 class Consumer(Actor):
@@ -91,12 +93,13 @@ class Consumer(Actor):
         plan = self.world.plan
         subject, group = plan.subjects[0], plan.groups[crc32(self.process.name.encode()) % len(plan.groups)]
         mine = [held for held in self.held if (held.subject, held.group) == (subject, group)]
-        left = 2 if self._prefetches else 1
+        left = 2 if self._holds_two else 1
         for held in mine[:-left]:
             self.settle(held, self._acknowledged(held))
         if self.spent and self.rng.random() < 0.15:
             self._settle(self.rng.choice(self.spent))
-        old = mine[-left] if len(mine) >= left else None
+        # One that settles out of order holds the older of its pulls.
+        old = mine[-1 if self._manner == _OUT_OF_ORDER else -left] if len(mine) >= left else None
         chosen = None
         if old is not None:
             chosen = self._choose(old) if self.rng.random() < 0.1 else self._acknowledged(old)
@@ -111,10 +114,13 @@ class Consumer(Actor):
         self.nap(self.rng.choice((0, 10, 50, 100) if plan.crowd else (0, 50, 100, 300, 800)))
 
     @property
-    def _prefetches(self) -> bool:
-        """Whether the actor pulls while it handles the messages of its last pull: one of three in a crowd does."""
-        plan = self.world.plan
-        return bool(plan.crowd) and crc32(f"{plan.seed} {self.process.name}".encode()) % 3 == 0
+    def _holds_two(self) -> bool:
+        """Whether the actor pulls while it handles the messages of its last pull: two of four in a crowd do."""
+        return bool(self.world.plan.crowd) and self._manner in (_PREFETCHES, _OUT_OF_ORDER)
+
+    @property
+    def _manner(self) -> int:
+        return crc32(f"{self.world.plan.seed} {self.process.name}".encode()) % 4
 
     def _acknowledged(self, held: Leased) -> Settlement:
         chosen = Settlement(receipt=held.receipt)

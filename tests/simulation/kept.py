@@ -47,7 +47,8 @@ def check_keeps(history: "PullHistory", verb: Verb, row: int, value: PullRow) ->
     if partition != history.partition:
         raise Violation("3", f"{where} keeps messages, and its pull settles none of this log")
     since = [(number, history.pulls[number].value) for number in range(settled + 1, row) if number in history.pulls]
-    own = [number for number, other in since if other.consumer == value.consumer and other.state == OPEN]
+    opened = ((number, history.pulls[number].value) for number in sorted(history.open))
+    own = [number for number, other in opened if other.consumer == value.consumer and other.state == OPEN]
     if own:
         raise Violation("3", f"{where} keeps messages for {value.consumer}, which holds rows {own}")
     if not any(other.consumer not in ("", value.consumer) for _, other in since):

@@ -9,10 +9,12 @@ from hourwheel.adapters.memory import MemoryStore
 from hourwheel.context import Settings
 from hourwheel.model.pulls import PullRequest, Settlement
 from hourwheel.ports.storage import Table
+from hourwheel.pull_log import pull_log
 from hourwheel.pull_log.claiming.others import Others
 from hourwheel.pull_log.open_logs import pull_logs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import AHEAD_KEPT_MS, CLOSED, OPEN, SETTLED, SOUGHT, Position, PullRow
+from hourwheel.settling.leases import Leases
 from hourwheel.times import rfc3339
 from tests.support import AT_ONCE, Bench, CallByCall
 from tests.unit.pull_log.claiming.test_growth import Consumer, pull_writes
@@ -285,3 +287,67 @@ def test_a_settlement_that_releases_kept_messages_wakes_who_waits(bench: Bench) 
     bench.wakeups.announced.clear()
     consumer.settle(consumer.held.receipt)
     assert bench.wakeups.announced == [("orders", "billing")]
+
+
+def pull_beside(bench: Bench, consumer: Consumer, other: str) -> int:
+    """Has the consumer pull on after another one has pulled once. Returns the number of messages that its rows keep
+    then."""
+    Consumer(bench, other).pull()
+    bench.clock.pass_time(0.05)
+    consumer.pull()
+    rows = [current.value for _, current in log_of(bench).rows(0, 200)]
+    return sum(len(row.kept) for row in rows if row.consumer == consumer.name)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_consumer_keeps_nothing_while_it_holds_an_older_row(bench: Bench, processes: int) -> None:
+    consumer = serial(bench, 100)
+    old = consumer.held
+    consumer.held = None
+    consumer.pull()
+    if processes == 2:
+        bench.deployment = bench.another_process()
+    assert [pull_beside(bench, consumer, f"o{step}") for step in range(6)] == [0] * 6
+    assert old is not None
+    consumer.settle(old.receipt)
+    assert [pull_beside(bench, consumer, f"p{step}") > 0 for step in range(2)] == [False, True]
+
+
+def test_a_consumer_whose_process_knows_too_little_keeps_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.send("of another one")
+    Consumer(bench, "c2").pull()
+    consumer = serial(bench, 40)
+    monkeypatch.setattr(Leases, "open_from", lambda self, log, name: 0)
+    monkeypatch.setattr(pull_log, "SINCE", 0)
+    assert [pull_beside(bench, consumer, f"o{step}") for step in range(4)] == [0] * 4
+
+
+def test_a_consumer_that_goes_on_reads_no_older_rows(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = met(bench)
+    monkeypatch.setattr(PullLog, "_holds_before", None)  # not called
+    while keeping := [current for _, current in log_of(bench).rows(0, 100) if current.value.kept]:
+        assert keeping
+        consumer.pull()
+    Consumer(bench, "c3").pull()
+    assert consumer.pull() == ["m12"]
+
+
+def test_a_consumer_keeps_nothing_beside_a_claim_whose_answer_was_lost(bench: Bench) -> None:
+    consumer = met(bench, messages=100)
+    before = consumer.held
+    consumer.pull()  # the answer is lost
+    consumer.held = before
+    for step in range(4):
+        kept = keeping_row(bench)[0]
+        Consumer(bench, f"p{step}").pull()
+        consumer.pull()
+        assert keeping_row(bench)[0] == kept, "the row of the lost answer, and no other"
+
+
+def test_a_consumer_that_settles_the_row_of_another_one_keeps_nothing_beside_its_own(bench: Bench) -> None:
+    bench.send("of c2")
+    Consumer(bench, "c2").pull()
+    owner = serial(bench, 100)
+    owner.pull()
+    consumer = Consumer(bench, "c2", held=owner.held)
+    assert [pull_beside(bench, consumer, f"p{step}") for step in range(4)] == [0] * 4

@@ -24,8 +24,11 @@ from hourwheel.pull_log.records import SETTLED_KEPT_MS, Checkpoint, Position, Pu
 _FIRST_PAGE = 4  # without a claim before it the size of batches is unknown: a pull reads few rows first
 _PAGE = 64  # with rows of up to 12 KB (``inline_bytes``), below the 1 MB of a query of DynamoDB
 _NEAR = 20  # pull rows have about 150 bytes: a read of this many costs no more than one of two rows
-_SINCE = 128  # 64 consumers that claim ahead put as many rows between two of one of them, or a few more
 _ALL = "\U0010ffff"  # sorts behind every row number
+
+SINCE = 128
+"""The rows of a page that tells whom a consumer meets: 64 consumers that claim ahead put as many rows between two of
+one of them, or a few more."""
 
 
 class LogTail(NamedTuple):
@@ -112,13 +115,14 @@ class LogRows:
 
     def end_since(self, row_no: int, consumer: str) -> LogTail:
         """Returns the end of the log, and the other consumers that have claimed since this consumer claimed the row
-        ``row_no``, which was settled just now. Most often one read."""
+        ``row_no``, of which it has acknowledged a claim. The row is open if it has another claim, whose answer was
+        lost. Most often one read."""
         last, others, start = None, Others(), row_no
-        while page := self.rows(start, _SINCE):
+        while page := self.rows(start, SINCE):
             last = page[-1]
-            others = others.joined((current.value for no, current in page if no > row_no), consumer)
+            others = others.joined((current.value for _, current in page), consumer)
             start = last[0] + 1
-            if len(page) < _SINCE:
+            if len(page) < SINCE:
                 break
         return self.end() if last is None else LogTail.behind(*last, others)
 

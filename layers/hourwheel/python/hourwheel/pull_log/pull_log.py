@@ -18,10 +18,17 @@ from hourwheel.model.lag import Lag
 from hourwheel.ports.storage import transactional
 from hourwheel.pull_log.claiming.ahead import first_kept, is_steady, keep_ahead, kept_range, rows_ahead
 from hourwheel.pull_log.claiming.claim_range import ClaimRange
-from hourwheel.pull_log.claiming.claims import Claim, ClaimRequest, ClaimResult, Nothing, SettledClaim
+from hourwheel.pull_log.claiming.claims import (
+    Claim,
+    ClaimRequest,
+    ClaimResult,
+    Nothing,
+    SettledClaim,
+    SettledRow,
+)
 from hourwheel.pull_log.claiming.growth import grown, growth_of, may_grow, taken_on
 from hourwheel.pull_log.claiming.others import Others
-from hourwheel.pull_log.log_rows import LogRows, LogTail, behind, first_page
+from hourwheel.pull_log.log_rows import SINCE, LogRows, LogTail, behind, first_page
 from hourwheel.pull_log.parked_counts import ParkedLag
 from hourwheel.pull_log.parsed_settlements import ParsedSettlement
 from hourwheel.pull_log.records import (
@@ -126,7 +133,20 @@ class PullLog(LogRows):
         before = request.before
         if before is None or not self.claims_ahead or not is_steady(before):
             return self.end()
-        return self.end_since(before.row_no, request.consumer)
+        end = self.end_since(before.row_no, request.consumer)
+        if end.others is None or end.others.beside or before.serial:
+            return end
+        beside = self._holds_before(before, request, end.tail)
+        return end._replace(others=end.others._replace(beside=beside))
+
+    def _holds_before(self, before: SettledRow, request: ClaimRequest, tail: Tail) -> bool:
+        """Returns whether the consumer may have an open row before the one that it has settled. Reads these rows, if
+        they are few, where messages wait that a claim may keep."""
+        rows = before.row_no - before.open_from
+        if request.source_rows <= tail.position.row_no + 1 or rows > SINCE:
+            return True
+        read = self.rows(before.open_from, rows) if rows > 0 else []
+        return Others().joined((current.value for _, current in read), request.consumer).beside
 
     def _end_after_pause(self, pauses: int, request: ClaimRequest) -> LogTail:
         """Returns the end of the log after a random pause that is longer after each lost race: many consumers that try

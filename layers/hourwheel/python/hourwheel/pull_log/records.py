@@ -89,8 +89,8 @@ class Growth(msgspec.Struct, array_like=True, frozen=True):
     their own. ``base``: the number of messages that the row had before it grew last. ``until_ms``: until when it may
     grow further; 0 if its end is final. ``base_seq``: the sequence of the first message behind these, if there is a
     ``base``. ``ahead``: the number of source rows at the end of the row whose messages were claimed ahead, and not
-    handed out by this row. ``serial``: whether the consumer held no other open row of the log when it claimed this one,
-    as far as the rows behind its former one told."""
+    handed out by this row. ``serial``: whether the consumer held no other open row of the log when it claimed this
+    one. No row is opened again, so this holds for all rows before it from then on."""
 
     streak: int
     base: int = 0
@@ -264,6 +264,15 @@ class PullRow(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
         """Returns whether the times of the row are those of the pull that got this message, to within ``GROWS_MS``. A
         row that has handed out kept messages has the times of its last pull alone."""
         return self.growth is None or index >= self.growth.base or self.growth.streak > 0
+
+    def settled_ms_of(self, index: int) -> int | None:
+        """Returns when the consumer settled this message, as the last one of its pull; None if it did not, or the row
+        does not tell."""
+        if not self.tells_time_of(index):
+            return None
+        # What a row had before its last claim was acknowledged by that claim, or up to two seconds before.
+        closed_ms = self.closed_ms if self.outcome == SETTLED else 0
+        return (self.claimed_ms if index < self.base else closed_ms) or None
 
     def positions(self) -> list[Position]:
         """Returns the position of each message of the pull, by its index."""

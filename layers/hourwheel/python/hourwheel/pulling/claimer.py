@@ -10,7 +10,7 @@ import msgspec
 
 from hourwheel.context import Context
 from hourwheel.errors import Broken, Corrupt, Unavailable
-from hourwheel.faults import Faults, unreadable
+from hourwheel.faults import unreadable
 from hourwheel.model.groups import Group
 from hourwheel.model.log_names import HOME
 from hourwheel.model.pulls import PullRequest, Settled
@@ -23,6 +23,7 @@ from hourwheel.pull_log.open_logs import PullLogs
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pulling.flow import FlowControl, is_current
 from hourwheel.reach.storages import at_home, by_storage
+from hourwheel.settling.leases import Leases
 from hourwheel.settling.settlements import OpenedSettlement, SettlementAnswers, Settlements, are_at_home, settled_logs
 from hourwheel.wire.answer_size import PULL_BYTES
 
@@ -108,7 +109,7 @@ class Claimer:
     context: Context
     flow: FlowControl
     opener: PullLogs
-    faults: Faults
+    leases: Leases
     settlements: Settlements
     request: PullRequest
     totals: Mapping[str, Counter]
@@ -243,7 +244,7 @@ class Claimer:
             return look
         if at_home(logs[0].source.name):
             return self._claim_at_home(look, logs)
-        with self.faults.abroad(self.context, logs[0].source.name, "pulling from"):
+        with self.leases.faults.abroad(self.context, logs[0].source.name, "pulling from"):
             return self._settle_and_claim(look, [], logs)
         return look
 
@@ -350,15 +351,14 @@ class Claimer:
         return request if log is None or log.queue is not None else request.of_retries()
 
     def _claim(self, look: Look, logs: Sequence[PullLog], applied: SettlementAnswers, context: Context) -> bool:
-        """Claims from the logs until the request is full. Adds the claims to the look, and returns whether there may be
-        more."""
+        """Claims from the logs until the request is full, and adds the claims. Returns whether there may be more."""
         more = False
         for at, unbound in enumerate(logs):
             log = unbound.on(context)
             result = applied.claimed if at == 0 else None
             if result is None:
-                row, before = look.rows.get(log.partition), applied.acknowledged.get(log.partition)
-                request = self._claim_request(look, log, row, before, races=_races(logs))
+                before = self.leases.bounded(unbound, applied.acknowledged, self.request.consumer)
+                request = self._claim_request(look, log, look.rows.get(log.partition), before, _races(logs))
                 result = self._claim_from(log, request, alone=not look.claims)
             if result is None:
                 return True

@@ -295,7 +295,7 @@ class Puller:
             self.context,
             self.flow,
             self.opener,
-            self.leases.faults,
+            self.leases,
             self._settlements,
             request,
             single=single,

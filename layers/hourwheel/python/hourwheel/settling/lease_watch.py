@@ -44,11 +44,12 @@ class WatchedRow(NamedTuple):
     unsettled: int
     start: Tail
     kept: KeptMessages
+    consumer: str
 
     @classmethod
     def of(cls, row: PullRow, start: Tail) -> "WatchedRow":
         # Transfers that a process has left behind need not wait for the end of the lease.
-        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start, KeptMessages.of(row))
+        return cls(0 if row.transfers else row.due_ms, len(row.unsettled()), start, KeptMessages.of(row), row.consumer)
 
 
 @dataclass
@@ -132,7 +133,7 @@ class LeaseWatch:
         kept = [entry.kept for entry in self.open.values() if entry.kept.messages]
         if not kept:
             return NONE_KEPT
-        return KeptMessages(sum(each.messages for each in kept), min(each.row_no for each in kept))
+        return KeptMessages(sum(messages for messages, _ in kept), min(row_no for _, row_no in kept))
 
     def record_claim(self, row_no: int, row: PullRow) -> None:
         """Records a claim of this process behind the rows that it knows, or in one of them."""

@@ -1,6 +1,6 @@
 """Ends leases that are over, and moves the checkpoint behind the settled pull rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -11,6 +11,7 @@ from hourwheel.logs.cas import value_of
 from hourwheel.logs.rows import sort_of
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.storage import Table
+from hourwheel.pull_log.claiming.claims import SettledRow
 from hourwheel.pull_log.pull_log import PullLog
 from hourwheel.pull_log.records import CLOSED, OPEN, Checkpoint, PullRow, Tail
 from hourwheel.registry.removed_names import RemovedNames, drop_logs
@@ -103,6 +104,24 @@ class Leases:
             with watch.lock:
                 self._look(log, watch, pages=1)
         return watch.missed or watch.keeps
+
+    def open_from(self, log: PullLog, consumer: str) -> int:
+        """Returns the row below which this process knows of no open row of the consumer, and has read all. Reads
+        nothing."""
+        watch = self._watch(log)
+        scanned = watch.scanned  # before the open rows: another thread may read further ones meanwhile
+        if scanned is None:
+            return 0
+        own = [row_no for row_no, entry in list(watch.open.items()) if entry.consumer == consumer]
+        return min([*own, scanned.row_no])
+
+    def bounded(self, log: PullLog, acknowledged: Mapping[str, SettledRow], consumer: str) -> SettledRow | None:
+        """Returns the row that a consumer has acknowledged in this log, with the first one that it may hold besides
+        where the row does not tell that there is none."""
+        before = acknowledged.get(log.partition)
+        if before is None or before.serial:
+            return before
+        return before._replace(open_from=self.open_from(log, consumer))
 
     def record_pull(self, log: PullLog, subject: Subject) -> None:
         """Records that a consumer pulls from the log now (see ``active_logs``)."""

@@ -177,7 +177,7 @@ class Settlements:
             else:
                 answers[last] = Settled("settled")
                 context.meter.record("Settled", entry.receipt.value.claimed)
-        acknowledged = _acknowledged(opened, logs, answers, context.clock.now_ms())
+        acknowledged = _acknowledged(opened, logs, answers, request.consumer, context.clock.now_ms())
         return SettlementAnswers(answers, acknowledged, claimed)
 
     def _before_claim(
@@ -228,7 +228,11 @@ class Settlements:
 
 
 def _acknowledged(
-    opened: Sequence[OpenedSettlement], logs: Sequence[PullLog | None], answers: Sequence[Settled], now_ms: int
+    opened: Sequence[OpenedSettlement],
+    logs: Sequence[PullLog | None],
+    answers: Sequence[Settled],
+    consumer: str,
+    now_ms: int,
 ) -> dict[str, SettledRow]:
     last: dict[str, SettledRow] = {}
     for (receipt, parsed), log, answer in zip(opened, logs, answers, strict=True):
@@ -238,7 +242,8 @@ def _acknowledged(
             # abs: another clock set the time of the claim.
             held_ms = abs(now_ms - receipt.value.claimed_ms)
             row = receipt.value
-            last[log.partition] = SettledRow(receipt.row_no, row.streak, held_ms, row.is_serial)
+            serial = row.is_serial and row.consumer == consumer
+            last[log.partition] = SettledRow(receipt.row_no, row.streak, held_ms, serial)
     return last
 
 

@@ -19,7 +19,7 @@ from hourwheel.model.fields import DEAD_RETENTION_MS
 from hourwheel.model.groups import Group
 from hourwheel.model.log_names import LogKind, LogName
 from hourwheel.model.traces import GroupTrace, TraceEvent, TraceState
-from hourwheel.pull_log.records import EXPIRED, OPEN, SETTLED, UNREADABLE, Moved, Position, PullRow
+from hourwheel.pull_log.records import EXPIRED, OPEN, UNREADABLE, Moved, Position, PullRow
 from hourwheel.times import rfc3339
 from hourwheel.trace.claims import Claims
 from hourwheel.trace.history import History, SourceLog
@@ -170,10 +170,7 @@ class GroupReader:
             self._served_again(self._copied(released, released.picks.index(pick)), copy.attempt)
 
     def _acknowledged(self, copy: Copy, row: PullRow, index: int) -> None:
-        # What a row had before its last claim was acknowledged by that claim, or up to two seconds before.
-        settled_ms = row.claimed_ms if index < row.base else settled_ms_of(row)
-        if not row.tells_time_of(index):
-            settled_ms = None
+        settled_ms = row.settled_ms_of(index)
         # A part of a pull that was acknowledged before the rest has no time of its own: not before the pull.
         at_ms = settled_ms or row.claimed_ms
         self._note(at_ms, "acknowledged", timed=settled_ms is not None, attempt=copy.attempt)
@@ -341,11 +338,6 @@ def _name_of(hand_over: HandOver, row: PullRow) -> str:
     if row.outcome == EXPIRED and hand_over.at_ms >= row.lease_until_ms:
         return "lease_ended"
     return "released" if hand_over.kind == RELEASED else "retried"
-
-
-def settled_ms_of(row: PullRow) -> int | None:
-    """Returns when the consumer settled the last messages of the row; None if it did not, or the time is not known."""
-    return row.closed_ms or None if row.outcome == SETTLED else None
 
 
 def index_of(row: PullRow, position: Position) -> int | None:

@@ -8,7 +8,7 @@ from hourwheel.model.traces import TraceState
 from hourwheel.pull_log.ordered_rows import STOPPED_MS, OrderedRow
 from hourwheel.pull_log.records import EXPIRED, Position
 from hourwheel.times import rfc3339
-from hourwheel.trace.groups import Copy, GroupReader, index_of, settled_ms_of
+from hourwheel.trace.groups import Copy, GroupReader, index_of
 from hourwheel.trace.history import History
 
 
@@ -61,7 +61,7 @@ class KeyReader(GroupReader):
             return self._failed(row, attempt, failure)
         if not row.decided(index):
             return "in_flight"
-        settled_ms = settled_ms_of(row)
+        settled_ms = row.settled_ms_of(index)
         self._note(settled_ms or row.claimed_ms, "acknowledged", timed=settled_ms is not None, attempt=attempt)
         return "acknowledged"
 
@@ -80,7 +80,7 @@ class KeyReader(GroupReader):
         name = _name_of(row, attempt, following, due_ms)
         due_at = None if name in ("released", "stopped") else rfc3339(due_ms)
         # The lease of the whole pull ended at one time.
-        failed_ms = row.closed_ms or None if name == "lease_ended" else settled_ms_of(row)
+        failed_ms = row.closed_ms or None if name == "lease_ended" else row.settled_ms_of(index)
         at_ms, timed = failed_ms or row.claimed_ms, failed_ms is not None
         reason, detail = _reason_of(row, index)
         self._note(at_ms, name, timed=timed, attempt=attempt, due_at=due_at, reason=reason, detail=detail)

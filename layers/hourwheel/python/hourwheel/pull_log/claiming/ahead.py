@@ -16,8 +16,10 @@ one write instead of two.
 
 - A claim keeps no more than its share of the rows that wait. The others are the consumers that have put rows since its
   consumer's former row (``others.py``). It keeps none for a consumer that needs more than ``AHEAD_MS`` for a pull.
-- A claim keeps nothing for a consumer that has another open row behind its former one, or had one when it claimed that.
-  Such a consumer prefetches, as those of the package do. It would get later messages before the kept ones.
+- A claim keeps nothing for a consumer that has another open row, or had one when it claimed its former one. Such a
+  consumer prefetches, as those of the package do. It would get later messages before the kept ones.
+- A row tells that its consumer had no other one. So the rows behind it tell whether the consumer has one since. Where
+  the former row does not tell, a claim also reads the rows before it that its process does not know to be closed.
 - So a consumer that is alone, or prefetches, gets messages in the order of their offsets, unless they are retried.
 - A claim keeps nothing while retries wait: each pull that the kept messages answer leaves the retries to others.
 - The rows tell of other consumers: a claim reads all from the former row on, which finds the end of the log as well.

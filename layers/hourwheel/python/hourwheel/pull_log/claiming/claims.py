@@ -49,12 +49,14 @@ class Nothing(NamedTuple):
 
 class SettledRow(NamedTuple):
     """A row that a pull has acknowledged as a whole before it claims. ``streak`` and ``serial`` are those of the
-    row, and ``held_ms`` the time from its last claim until then."""
+    row, and ``held_ms`` the time from its last claim until then. The consumer holds no row below ``open_from``, as its
+    process knows."""
 
     row_no: int
     streak: int
     held_ms: int = 0
     serial: bool = False
+    open_from: int = 0
 
 
 class ClaimRequest(NamedTuple):
