@@ -62,17 +62,32 @@ def test_a_message_that_was_stored_by_an_old_copy_is_found_before_the_group_doze
     assert scene.taken == ["a", "b"]
 
 
-def test_a_message_whose_row_was_not_read_keeps_its_consumer_from_the_queue(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene.doze()
-    scene.bench.send("a")
+@pytest.fixture
+def missing_rows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets reads of rows find none, unless they are strongly consistent."""
     scan = scene.store._store.scan
 
     def outdated(table: Table, partition: str, **how: Any) -> list[tuple[str, Record]]:
         return [] if table == Table.CONSUME and not how.get("consistent", True) else scan(table, partition, **how)
 
     monkeypatch.setattr(scene.store._store, "scan", outdated)
+
+
+@pytest.mark.usefixtures("missing_rows")
+def test_a_message_whose_row_was_not_read_keeps_its_consumer_from_the_queue(scene: Scene) -> None:
+    scene.doze()
+    scene.bench.send("a")
+    assert scene.pull() == PullResult([], next_pull_seconds=1.0)
+
+
+def test_a_retry_of_a_lease_that_the_pull_ends_keeps_its_consumer_from_the_queue(
+    scene: Scene, request: pytest.FixtureRequest
+) -> None:
+    scene.doze()
+    scene.bench.send("a")
+    assert scene.pull(consumer="c2", lease_seconds=30).pulls
+    scene.bench.clock.pass_time(100)
+    request.getfixturevalue("missing_rows")
     assert scene.pull() == PullResult([], next_pull_seconds=1.0)
 
 

@@ -97,8 +97,8 @@ class Rest(NamedTuple):
 
 class LookState(NamedTuple):
     """The state that the last look of a pull has read: the records of the subject and the group, the limit that kept
-    messages back, and when the next parked message is due. ``totals``: those of the source logs, if they and
-    the records were read strongly consistent since the pull began."""
+    messages back, and when the next parked message is due. ``totals``: those of source logs that were read
+    strongly consistent since the pull began, as the records were; None if they were not."""
 
     subject: Subject
     group: Group

@@ -160,8 +160,6 @@ class Puller:
 
     def _looks_last(self, request: PullRequest, opened: Sequence[OpenedSettlement], rests: Rests) -> bool:
         """Returns whether the consumer waits at its queue after the first look, unless that finds a message."""
-        if moves_any(opened) or keeps_any(opened):
-            return False  # the totals do not count the retries that the look itself stores
         with suppress(NotFound):
             named = self._settlements.subject_and_group(opened, create=False, consumer=request.consumer)
             return rests.looks_last(*named)
@@ -313,6 +311,7 @@ class Puller:
         if self._source_logs.end_leases(subject, leased) or moves_any(opened) or keeps_any(opened):
             # The totals were read before these retries were stored.
             moved[group.retry_log] = logs[0]
+            sources.outdate(group.retry_log)
         if joins:
             moved |= {log.source.name: log for log in logs if log.queue is not None}
         return moved | self._settlements.keeping(opened, logs, subject, group)

@@ -28,14 +28,19 @@ _MOST_GROUPS = 2_000
 
 class Sources(NamedTuple):
     """A group's logs, the retry log first, and the totals of their sources by name. The subject and the group are those
-    to which the logs belong. ``final_totals`` are the totals if they were read strongly
-    consistent."""
+    to which the logs belong. ``final_totals``: the totals if they were read strongly consistent, without those of logs
+    in which the look itself stores rows later."""
 
     subject: Subject
     group: Group
     logs: list[PullLog]
     totals: dict[str, Counter]
     final_totals: dict[str, Counter] | None = None
+
+    def outdate(self, log: str) -> None:
+        """Drops the final totals of a log in which the look itself stores rows."""
+        if self.final_totals is not None:
+            self.final_totals.pop(log, None)
 
 
 @dataclass
@@ -107,7 +112,7 @@ class SourceLogs:
         if is_erased(group, totals):
             raise erased(group)
         logs = [log for log in logs if log.source.name in totals]
-        return Sources(subject, group, logs, totals, totals if consistent else None)
+        return Sources(subject, group, logs, totals, totals.copy() if consistent else None)
 
     @staticmethod
     def _may_have_moved(sources: Sources) -> bool:
