@@ -2,8 +2,10 @@
 
 import pytest
 
-from hourwheel.errors import Conflict, NotFound
-from tests.support import Bench
+from hourwheel.adapters.memory import MemoryStore
+from hourwheel.errors import Conflict, Corrupt, NotFound
+from hourwheel.ports.storage import Key, Record, Table
+from tests.support import Bench, CallByCall
 
 
 def test_settings_that_are_left_out_keep_their_value(bench: Bench) -> None:
@@ -65,3 +67,61 @@ def test_a_read_of_an_unknown_name_is_told_how_to_list_those_that_exist(bench: B
     bench.send("a")
     with pytest.raises(NotFound, match=r"'biling': hourwheel group list orders shows those that exist$"):
         bench.deployment.groups.lag("orders", "biling")
+
+
+def calls_for(group: str, groups: int, damaged: str = "") -> list[str]:
+    """Returns the calls that a new process makes for a subject and one of its groups."""
+    store = CallByCall(MemoryStore())
+    bench = Bench(store)
+    for number in range(groups):
+        bench.deployment.groups.put("orders", f"g{number}")
+    if damaged:
+        key = Key(Table.META, "subject/orders", damaged)
+        current = store.get(key)
+        assert current is not None
+        assert store.put(key, Record(b"damaged", b"1" * 16), expect=current.token) is None
+    registry = bench.another_process().registry
+    del store.calls[:]
+    subject, found = registry.subject_and_group("orders", group)
+    assert (subject.name, found.name) == ("orders", group)
+    return [verb for verb, _ in store.calls]
+
+
+def test_a_subject_and_one_of_its_first_groups_are_one_query() -> None:
+    assert calls_for("g0", groups=1) == calls_for("g6", groups=7) == ["scan"]
+
+
+def test_a_group_behind_the_first_ones_is_read_by_itself() -> None:
+    assert calls_for("g7", groups=8) == ["scan", "get"]
+
+
+def test_a_damaged_record_of_another_group_does_not_matter() -> None:
+    assert calls_for("g0", groups=2, damaged="g1") == ["scan"]
+    with pytest.raises(Corrupt):
+        calls_for("g0", groups=2, damaged="g0")
+
+
+def test_a_deleted_subject_or_group_is_not_found_with_the_other(bench: Bench) -> None:
+    bench.deployment.groups.put("orders", "billing")
+    bench.deployment.groups.delete("orders", "billing")
+    with pytest.raises(NotFound, match="no group"):
+        bench.another_process().registry.subject_and_group("orders", "billing")
+    bench.deployment.subjects.delete("orders")
+    with pytest.raises(NotFound, match="no subject"):
+        bench.another_process().registry.subject_and_group("orders", "billing")
+
+
+def test_older_records_are_dropped_and_younger_ones_kept() -> None:
+    store = CallByCall(MemoryStore())
+    bench = Bench(store)
+    bench.deployment.groups.put("orders", "billing")
+    registry = bench.another_process().registry
+    registry.subject_and_group("orders", "billing")
+    now_ms = bench.clock.now_ms()
+    del store.calls[:]
+    registry.forget_older("orders", now_ms)
+    registry.subject_and_group("orders", "billing")
+    assert store.calls == []
+    registry.forget_older("orders", now_ms + 1)
+    registry.subject_and_group("orders", "billing")
+    assert [verb for verb, _ in store.calls] == ["scan"]
