@@ -60,7 +60,8 @@ def count_rows(evidence: Evidence, after: Mapping[str, int], *, by_day: bool) ->
     for day, kind, count in _grouped(messages, "accepted_at", "kind", by_day=by_day):
         totals = {name: count for name, of_kind in (("accepted", QUEUE), ("dead", DEAD)) if kind == of_kind}
         counts = added(counts, {day: RowCounts({f"messages {kind}": count}, totals)})
-    delivered = fn.sum(fn.col("messages") - _handed_over())
+    # Of the messages that a pull covers: those that it kept and did not hand out went to the retry log.
+    delivered = fn.sum(_number(fn.col("counts")) - _handed_over())
     for day, count, settled in _grouped(pulls, "closed_at", by_day=by_day, also=[delivered]):
         counts = added(counts, {day: RowCounts({PULLS: count}, {"delivered": settled})})
     for day, count in _grouped(dispatches, "at", by_day=by_day):
@@ -71,6 +72,10 @@ def count_rows(evidence: Evidence, after: Mapping[str, int], *, by_day: bool) ->
 def _grouped(frame: DataFrame, at: str, *names: str, by_day: bool, also: Sequence[Column] = ()) -> list[Row]:
     day = fn.date_format(at, "yyyy-MM-dd") if by_day else fn.lit(EVERY_DAY)
     return frame.groupBy(day.alias("day"), *names).agg(fn.count("*"), *also).collect()
+
+
+def _number(counts: Column) -> Column:
+    return fn.aggregate(counts, fn.lit(0), lambda total, count: total + count)
 
 
 def _handed_over() -> Column:

@@ -108,7 +108,8 @@ def _from_queues(evidence: Evidence) -> DataFrame:
     # Messages below the end of an earlier pull were handed out before, and are not fresh.
     earlier = Window.partitionBy("log", "row").orderBy("pull_row").rowsBetween(Window.unboundedPreceding, -1)
     before = fn.coalesce(fn.max(end).over(earlier), fn.lit(0))
-    handed = evidence.handed.where("queue is not null")
+    # Messages that a pull kept and released are handed out by pulls of the retry log.
+    handed = evidence.handed.where("queue is not null and not kept")
     handed = handed.withColumn("fresh", fn.greatest(end - fn.greatest("low", before), fn.lit(0)))
     away = evidence.moves.groupBy("log", "pull_row", "row").agg(fn.count("*").alias("away"))
     rows = evidence.batches.select(fn.col("log").alias("source"), "row", fn.col("accepted_at").alias("born"))

@@ -21,7 +21,7 @@ from hourwheel.errors import NotFound
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.index_sets import IndexSet, pack, set_of
 from hourwheel.model.messages import Message
-from hourwheel.pull_log.records import CLOSED, Moved, Position, PullRow
+from hourwheel.pull_log.records import CLOSED, Growth, Moved, Position, PullRow
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.archive_rows.pull_rows import OUTCOMES
 from hourwheel_pipeline.lake.tables import Lake
@@ -106,7 +106,18 @@ def pull_row_of(row: TableRow) -> PullRow:
         closed_ms=milliseconds(row["closed_at"]),
         moved=tuple(map(_moved, row["moved"])),
         picks=None if row["picks"] is None else _picks(row),
+        growth=_growth(row),
     )
+
+
+def _growth(row: TableRow) -> Growth | None:
+    """Returns how many rows of its source the pull covers at its end whose messages it kept, and released. The table
+    counts the others as its messages."""
+    ahead, left = 0, sum(row["counts"]) - row["messages"]
+    while left > 0:
+        ahead += 1
+        left -= row["counts"][-ahead]
+    return Growth(0, ahead=ahead) if ahead else None
 
 
 def transfer_of(row: TableRow) -> Transfer:

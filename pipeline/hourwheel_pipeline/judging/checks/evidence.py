@@ -3,12 +3,12 @@
     messages   a message in a row                       log, row, index …, copies
     batches    a row of a queue or a retry log          log, row; messages, accepted_at, expires_at, latest_due
     pulls      a closed pull                            log, pull_row …, copies
-    handed     source rows that a pull handed out       log, pull_row; source, row, low, count
+    handed     source rows that a pull handed out       log, pull_row; source, row, low, count, kept
     moves      messages that a pull handed over         log, pull_row; source, row, index; target_log, target_row
     dispatches a message that a wheel handed over       bucket, dispatch_row …, copies
 
 ``copies`` is the number of times that the lake has the row. A row of ``handed`` stands for the messages
-``[low, low + count)`` of the source row.
+``[low, low + count)`` of the source row. The pull did not hand out those that are ``kept``: it released them.
 """
 
 from collections.abc import Collection, Mapping
@@ -104,14 +104,17 @@ class Evidence:
 
     @cached_property
     def handed(self) -> DataFrame:
-        complete = self.pulls.where(fn.col("picks").isNull())
+        complete = self.pulls.where(fn.col("picks").isNull()).withColumn("covered", _sum(fn.col("counts")))
         steps = complete.select("*", fn.posexplode("counts").alias("step", "count")).where("count > 0")
         row = fn.col("first_row") + fn.col("step")
         low = fn.when(fn.col("step") == 0, fn.col("first_index")).otherwise(fn.lit(0))
+        # Few pulls cover more than they handed out: only these look at the rows before each row.
+        before = _sum(fn.slice("counts", 1, fn.col("step")))
+        kept = fn.when(fn.col("covered") > fn.col("messages"), before >= fn.col("messages")).otherwise(fn.lit(False))
         # A group with a filter is handed single messages of a row: each gets a row of its own.
         some = self.pulls.select("*", fn.explode("picks").alias("pick"), fn.lit(1).alias("count"))
-        alone = _handed(some, fn.col("pick.row"), fn.col("pick.index"))
-        return self.keep(_handed(steps, row, low).unionByName(alone))
+        alone = _handed(some, fn.col("pick.row"), fn.col("pick.index"), fn.lit(False))
+        return self.keep(_handed(steps, row, low, kept).unionByName(alone))
 
     @cached_property
     def moves(self) -> DataFrame:
@@ -176,9 +179,13 @@ def evidence_of(
     return Evidence(messages, frames[PULLS], frames[DISPATCHES])
 
 
-def _handed(steps: DataFrame, row: Column, low: Column) -> DataFrame:
+def _handed(steps: DataFrame, row: Column, low: Column, kept: Column) -> DataFrame:
     columns = (*PULL_KEY, *GROUP, "source", "queue", row.alias("row"), low.alias("low"), "count")
-    return steps.select(*columns, "claimed_at", "closed_at")
+    return steps.select(*columns, "claimed_at", "closed_at", kept.alias("kept"))
+
+
+def _sum(counts: Column) -> Column:
+    return fn.aggregate(counts, fn.lit(0), lambda total, count: total + count)
 
 
 def _table(
