@@ -25,8 +25,8 @@ from hourwheel_pipeline.archive_rows.reading import Work, manifests_from
 from hourwheel_pipeline.archive_rows.segment_rows import ArchiveLocation, segment_rows
 from hourwheel_pipeline.jobs import compact
 from hourwheel_pipeline.lake.locations import blobs_at
-from hourwheel_pipeline.lake.schemas import MESSAGES, PARTITION, SCHEMAS, SORTED_BY
-from hourwheel_pipeline.lake.tables import Lake, layout_of
+from hourwheel_pipeline.lake.schemas import BOUNDED, MESSAGES, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.lake.writing import share_of, write
 
 CORES = 2
@@ -93,11 +93,11 @@ def compacting(spark: SparkSession, archive: Path, root: Path, count: int) -> di
 
 def from_parquet(spark: SparkSession, parquet: Path, location: Path) -> None:
     with closing(Lake.open(str(location))) as lake:
-        lake.ensure(MESSAGES, SCHEMAS[MESSAGES], partition=PARTITION, sorted_by=SORTED_BY[MESSAGES])
+        lake.ensure(MESSAGES, SCHEMAS[MESSAGES], sorted_by=SORTED_BY[MESSAGES], bounded=BOUNDED[MESSAGES])
         size = sum(file.stat().st_size for file in parquet.glob("*.parquet"))
         folder = lake.folder(MESSAGES, "run")
         rows = spark.read.parquet(str(parquet))
-        write(rows, folder, layout_of(lake.table(MESSAGES)), task_bytes=share_of(spark, size), size=size)
+        write(rows, folder, SORTED_BY[MESSAGES], task_bytes=share_of(spark, size), size=size)
         lake.commit(MESSAGES, added=[file.path for file in lake.written(folder)])
 
 

@@ -1,23 +1,24 @@
-"""Watches which files of the lake Spark reads."""
+"""Watches which rows of the lake Spark reads."""
 
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from hourwheel_pipeline.lake import tables
 from hourwheel_pipeline.lake.schemas import SCHEMAS
+from hourwheel_pipeline.lake.tables import Lake
 
 
 def subjects_read(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Collects the subjects of which Spark reads files from now on, of the tables that are filled from the archive."""
+    """Collects the subjects of which Spark reads rows from now on, of the tables that are filled from the archive."""
     subjects: set[str] = set()
-    frame_of = tables.frame_of
+    read = Lake.read
 
-    def watched(spark: SparkSession, table: Any, files: list[str]) -> Any:
-        if table.name()[-1] in SCHEMAS:
-            subjects.update(path.split("/_subject=")[1].split("/")[0] for path in files)
-        return frame_of(spark, table, files)
+    def watched(self: Lake, spark: SparkSession, name: str, *bounds: Any, **named: Any) -> DataFrame:
+        rows = read(self, spark, name, *bounds, **named)
+        if name in SCHEMAS:
+            subjects.update(row["subject"] for row in rows.select("subject").distinct().collect())
+        return rows
 
-    monkeypatch.setattr(tables, "frame_of", watched)
+    monkeypatch.setattr(Lake, "read", watched)
     return subjects

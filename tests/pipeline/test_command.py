@@ -23,7 +23,7 @@ from hourwheel.model.messages import Message
 from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline.jobs import job_names
 from hourwheel_pipeline.jobs.repair import RepairOptions, TableRepair, report_of
-from hourwheel_pipeline.lake.schemas import MESSAGES, PARTITION, PULLS, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.lake.schemas import BOUNDED, MESSAGES, PULLS, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.outcomes import report_status
@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
         builder.commit()
     with closing(Lake.open(str(tmp_path / "lake"))) as lake:
         for table in SCHEMAS:
-            lake.ensure(table, SCHEMAS[table], partition=PARTITION, sorted_by=SORTED_BY[table])
+            lake.ensure(table, SCHEMAS[table], sorted_by=SORTED_BY[table], bounded=BOUNDED[table])
             lake.commit(table, added=[], properties={"hourwheel.last-manifest": "2", "hourwheel.quarantined": "[]"})
     return tmp_path
 

@@ -4,6 +4,7 @@ import random
 import struct
 from collections.abc import Callable
 from contextlib import closing, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from hourwheel.retention.manifests import manifest_key
 from hourwheel_pipeline.jobs import compact
 from hourwheel_pipeline.jobs.compact import UnreadableSegments
 from hourwheel_pipeline.jobs.status import status_of
-from hourwheel_pipeline.lake.schemas import MESSAGES, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.lake.schemas import BOUNDED, MESSAGES, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.archives import ArchiveBuilder
-from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted
+from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted, closed
 from tests.pipeline.worlds import World, lively
 
 
@@ -84,20 +85,21 @@ def test_late_rows_go_to_the_day_on_which_they_were_stored(lake: Compacted) -> N
     assert days == {("2025-11-21", 0), ("2025-11-20", 1), ("2025-11-21", 2)}
 
 
-def test_a_file_has_rows_of_one_day_and_subject_in_their_order(lake: Compacted) -> None:
-    for hour in range(3):
+def test_a_file_has_rows_of_one_day_in_their_order(lake: Compacted) -> None:
+    for hour in (0, 1, 24):
         lake.add(NOON_MS + hour * HOUR_MS)
     lake.compact()
     files = list(lake.root.glob("lake/messages/data/**/*.parquet"))
-    assert len(files) == 3  # orders, bills, and the cancel markers, which name no subject
+    assert len(files) == 2
     for file in files:
         rows = pq.ParquetFile(file).read().to_pylist()
-        assert len({(row["day"], row["subject"]) for row in rows}) == 1
+        assert len({row["day"] for row in rows}) == 1
+        assert {row["subject"] for row in rows} == {"orders", "bills", ""}
         places = [tuple(row[name] for name in SORTED_BY[MESSAGES]) for row in rows]
         assert places == sorted(places)
 
 
-def test_a_large_subject_is_divided_and_small_ones_share_tasks(lake: Compacted) -> None:
+def test_a_large_day_is_divided_into_ranges_of_subjects_and_times(lake: Compacted) -> None:
     noise = random.Random(1)
     for hour in range(8):
         at_ms = NOON_MS + hour * HOUR_MS
@@ -106,13 +108,24 @@ def test_a_large_subject_is_divided_and_small_ones_share_tasks(lake: Compacted) 
             lake.builder.row(f"tiny{number}~1/0", [Message(body="x")], at_ms)
     lake.builder.commit()
     lake.compact(file_bytes=200_000)
-    tasks: dict[str, set[str]] = {}
+    ranges = []
     for file in lake.root.glob("lake/messages/data/**/*.parquet"):
-        tasks.setdefault(file.parent.name, set()).add(file.name.split("-")[1])
-    assert len(tasks) == 21
-    huge = tasks.pop("_subject=huge")
-    assert len(huge) >= 4
-    assert len(set().union(*tasks.values()) | huge) <= len(huge) + 2
+        places = [(row["subject"], row["accepted_at"]) for row in pq.ParquetFile(file).read().to_pylist()]
+        ranges.append((min(places), max(places)))
+    ranges.sort()
+    assert len(ranges) >= 4
+    # Rows of one time may be in two files: their order goes on with the row.
+    assert all(last <= first for (_, last), (first, _) in pairwise(ranges))
+    assert lake.places() == lake.archived()
+
+
+def test_a_thousand_subjects_share_few_files(lake: Compacted) -> None:
+    for number in range(1_000):
+        row = lake.builder.row(f"t-{number:03d}~1/0", [Message(body=f"{at}") for at in range(2)], NOON_MS)
+        lake.builder.pull(f"g~1@t-{number:03d}~1/0", closed(row, NOON_MS))
+    lake.builder.commit()
+    report = lake.compact()
+    assert sum(table.files for table in report.tables) <= 40
     assert lake.places() == lake.archived()
 
 
@@ -159,7 +172,7 @@ def killed_at(verb: str, number: int, late: bool, patch: pytest.MonkeyPatch) -> 
         found = opening(*arguments, **named)
         for table in SCHEMAS:
             if found.last_manifest(table) < 0:
-                found.ensure(table, SCHEMAS[table], partition=("day", "subject"), sorted_by=SORTED_BY[table])
+                found.ensure(table, SCHEMAS[table], sorted_by=SORTED_BY[table], bounded=BOUNDED[table])
         patch.setattr(found.catalog, "commit_table", fatal(found.catalog.commit_table))
         return found
 

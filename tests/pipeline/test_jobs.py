@@ -198,7 +198,7 @@ def test_glue_is_asked_no_more_than_the_role_of_the_job_allows(glue: str, monkey
     with closing(Lake.open("s3://flights/lake", namespace="air", region=REGION, endpoint_url=glue)) as lake:
         catalog: Any = lake.catalog
         catalog.glue.meta.events.register("before-call.glue", lambda model, **_: asked.add(model.name))
-        lake.ensure("pulls", schema, partition=("day",), sorted_by=("n",))
+        lake.ensure("pulls", schema, sorted_by=("n",))
         lake.commit("pulls", added=[], properties={"hourwheel.last-manifest": "0"})
         assert lake.properties("pulls") == {"hourwheel.last-manifest": "0"}
         assert lake.table_progress("findings").last_manifest == -1

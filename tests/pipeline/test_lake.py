@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
     with closing(Lake.open(str(tmp_path / "a lake, 100%"))) as opened:
-        opened.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
+        opened.ensure("findings", SCHEMA, sorted_by=("n",))
         yield opened
 
 
@@ -61,9 +61,9 @@ def test_a_table_that_is_not_there_is_not_found(spark: SparkSession, lake: Lake)
 
 
 def test_a_table_is_created_once_and_keeps_its_columns(lake: Lake) -> None:
-    lake.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
+    lake.ensure("findings", SCHEMA, sorted_by=("n",))
     with pytest.raises(Broken, match="has the columns"):
-        lake.ensure("findings", SCHEMA.append(pa.field("new", pa.int64())), partition=("day",), sorted_by=("n",))
+        lake.ensure("findings", SCHEMA.append(pa.field("new", pa.int64())), sorted_by=("n",))
     assert lake.tables() == ["findings"]
 
 
@@ -74,7 +74,7 @@ def test_a_lake_that_was_moved_is_refused_and_not_taken_for_another(lake: Lake, 
         with pytest.raises(Broken, match=f"copied or moved from {re.escape(lake.location)}/findings"):
             moved.table("findings")
         with pytest.raises(Broken, match="copied or moved"):
-            moved.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
+            moved.ensure("findings", SCHEMA, sorted_by=("n",))
 
 
 def test_a_location_has_one_name_however_it_is_spelled(lake: Lake, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_many_may_open_a_lake_at_once(tmp_path: Path) -> None:
     for _ in range(2):
         with closing(Lake.open(str(tmp_path / "new"))) as one, closing(Lake.open(str(tmp_path / "new"))) as other:
             for opened in (one, other):
-                opened.ensure("findings", SCHEMA, partition=("day",), sorted_by=("n",))
+                opened.ensure("findings", SCHEMA, sorted_by=("n",))
 
 
 def test_notes_stay_until_they_are_changed(spark: SparkSession, lake: Lake) -> None:

@@ -57,7 +57,7 @@ def lake(endpoint: str, client: Any, request: pytest.FixtureRequest) -> Iterator
     name = request.node.name
     opened = Lake.open(f"s3://{BUCKET}/{name}", namespace=name, region=REGION, endpoint_url=endpoint)
     with closing(opened):
-        opened.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
+        opened.ensure("figures", SCHEMA, sorted_by=("n",))
         yield opened
 
 
@@ -72,7 +72,7 @@ def put(client: Any, lake: Lake, run: str, *numbers: int) -> list[str]:
 
 
 def test_a_lake_in_a_bucket_is_committed_read_and_kept_in_order(lake: Lake, client: Any) -> None:
-    lake.ensure("figures", SCHEMA, partition=("day",), sorted_by=("n",))
+    lake.ensure("figures", SCHEMA, sorted_by=("n",))
     first = put(client, lake, "first", 1, 2)
     lake.commit("figures", added=first, properties={"hourwheel.a": "1"}, on={})
     files = [task.file for task in lake.table("figures").scan().plan_files()]

@@ -14,14 +14,14 @@ from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from hourwheel_pipeline.runs.failures import in_one_sentence
-from tests.pipeline.lakes import HOUR_MS, NOON_MS, Compacted
+from tests.pipeline.lakes import DAY_MS, NOON_MS, Compacted
 
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Compacted:
     found = Compacted(tmp_path, spark)
-    for hour in range(2):
-        found.add(NOON_MS + hour * HOUR_MS)
+    for day in range(2):
+        found.add(NOON_MS + day * DAY_MS)
     found.compact()
     return found
 

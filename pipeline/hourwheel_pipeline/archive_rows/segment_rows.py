@@ -1,8 +1,9 @@
 """Reads segments of the archive as a DataFrame, by Spark's workers.
 
 A segment that cannot be read becomes a row of its own: if Spark repeats a task, it keeps or drops this row together
-with the rows of the task. The row lies in a partition whose subject is no valid name (``QUARANTINED``). It has the key
-of the segment, the reason, and the number of rows that were read before the damage was found.
+with the rows of the task. The subject of the row is no valid name (``QUARANTINED``), and it is written into a folder of
+its own (``UNREAD``). It has the key of the segment, the reason, and the number of rows that were read before the
+damage was found.
 
 A file for each attempt would not do: storage may answer the second attempt, and the file of the first one would name a
 segment as quarantined whose rows the table has.
@@ -26,6 +27,9 @@ from hourwheel_pipeline.lake.schemas import DISPATCHES, MESSAGES, PULLS, SCHEMAS
 
 QUARANTINED = "~quarantined"
 """The subject of the rows that name unreadable segments."""
+
+UNREAD = {"_unread": f"subject <=> '{QUARANTINED}'"}
+"""The folder of these rows, for ``write``."""
 
 _FIELDS = {
     MESSAGES: ("log", "reason", "row"),
@@ -73,8 +77,13 @@ def segment_rows(spark: SparkSession, location: ArchiveLocation, table: str, wor
     return numbers.mapInArrow(_reader(location, table, tasks), spark_ddl(SCHEMAS[table]))
 
 
+def of_unread(path: str) -> bool:
+    """Returns whether a file has rows that name unreadable segments, and no others."""
+    return "/_unread=true/" in path
+
+
 def unread_of(table: str, rows: pa.Table) -> list[Unread]:
-    """Returns the segments that the rows of the partition ``QUARANTINED`` name."""
+    """Returns the segments that the rows of such a file name."""
     columns = [rows[name].to_pylist() for name in _FIELDS[table]]
     return [Unread(*values) for values in zip(*columns, strict=True)]
 

@@ -20,14 +20,14 @@ from hourwheel.retention.chain import LinkedManifest, read
 from hourwheel.retention.manifests import manifest_key
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.archive_rows.reading import Work
-from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, Unread, segment_rows, unread_of
+from hourwheel_pipeline.archive_rows.segment_rows import UNREAD, Unread, of_unread, segment_rows, unread_of
 from hourwheel_pipeline.jobs.compact_steps import Step, new_links, put_back, steps_of
 from hourwheel_pipeline.jobs.last_runs import leave_compacted
 from hourwheel_pipeline.judging.integrity import ArchiveInspection, inspect
-from hourwheel_pipeline.lake.schemas import PARTITION, SCHEMAS, SORTED_BY
+from hourwheel_pipeline.lake.schemas import BOUNDED, SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
-from hourwheel_pipeline.lake.tables import CommitConflict, Lake, layout_of
-from hourwheel_pipeline.lake.writing import FILE_BYTES, share_of, write
+from hourwheel_pipeline.lake.tables import CommitConflict, Lake
+from hourwheel_pipeline.lake.writing import DAY, FILE_BYTES, share_of, write
 from hourwheel_pipeline.runs.job_options import ArchiveOptions
 from hourwheel_pipeline.runs.progress import stage
 from hourwheel_pipeline.runs.words import counted
@@ -150,7 +150,7 @@ class Compaction:
 
     def run(self) -> CompactReport:
         for table, schema in SCHEMAS.items():
-            self.lake.ensure(table, schema, partition=PARTITION, sorted_by=SORTED_BY[table])
+            self.lake.ensure(table, schema, sorted_by=SORTED_BY[table], bounded=BOUNDED[table])
             if self.options.again:
                 while not self._take_again(table):
                     self._lost_races += 1
@@ -258,15 +258,14 @@ class Compaction:
             stage("compact", f"takes {counted(len(works), 'segment')} into {table}")
         location = self.options.location
         folder = self.lake.folder(table, SystemIds().token().hex())
-        layout = layout_of(self.lake.table(table))
         partial: list[Unread] = []
         while left := [work for work in works if work.key not in {unread.key for unread in partial}]:
             size = round(sum(work.bytes for work in left) * _GROWTH)
             rows = segment_rows(self.spark, location, table, left)
             share = share_of(self.spark, size, self.options.file_bytes)
-            write(rows, folder, layout, task_bytes=share, size=size)
+            write(rows, folder, SORTED_BY[table], task_bytes=share, size=size, apart=DAY | UNREAD)
             files = self.lake.written(folder)
-            reports = [file.path for file in files if f"/_subject={QUARANTINED}/" in file.path]
+            reports = [file.path for file in files if of_unread(file.path)]
             unread = [segment for path in reports for segment in unread_of(table, self.lake.files.rows(path))]
             if not any(segment.rows for segment in unread):
                 kept = [file for file in files if file.path not in reports]

@@ -1,23 +1,30 @@
-"""Maintains the lake: merges small files of a partition, expires old snapshots, removes files that no table names.
+"""Maintains the lake: merges small files of a day, and of a month that is over for 31 days; expires old snapshots,
+removes files that no table names.
 
 The job may run beside other jobs. The rows stay the same: a merge replaces files by fewer files with the same rows in
-one commit, and gives up if another job has removed one of the files meanwhile.
+one commit, and gives up if another job has removed one of the files meanwhile. Only rows of ``metrics`` that a later
+run computed again are left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import msgspec
 from pydantic import NonNegativeInt, PositiveInt
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from hourwheel.system import SystemIds
-from hourwheel_pipeline.lake.tables import CommitConflict, Lake, files_of, frame_of, layout_of, noted
+from hourwheel_pipeline.jobs import metrics
+from hourwheel_pipeline.lake.data_files import files_of, frame_of
+from hourwheel_pipeline.lake.layout import sort_columns
+from hourwheel_pipeline.lake.merges import Merge, merges, steps
+from hourwheel_pipeline.lake.snapshots import noted
+from hourwheel_pipeline.lake.tables import CommitConflict, Lake
 from hourwheel_pipeline.lake.writing import FILE_BYTES, write
 from hourwheel_pipeline.runs.job_options import LakeOptions
 from hourwheel_pipeline.runs.progress import stage
@@ -35,9 +42,9 @@ _TRIES = 10
 class MaintainOptions(LakeOptions):
     """The options of ``maintain``. ``lake`` is a folder or ``s3://bucket/prefix``.
 
-    The job merges the files under half of ``file_bytes`` of a partition that has ``fewest_files`` of them. It removes
-    snapshots ``keep_seconds`` after they were replaced, and files that no table names ``grace_seconds`` after they were
-    written: longer than any job takes from its first file to its commit.
+    The job merges the files under half of ``file_bytes`` of a day or month that has ``fewest_files`` of them. It
+    removes snapshots ``keep_seconds`` after they were replaced, and files that no table names ``grace_seconds`` after
+    they were written: longer than any job takes from its first file to its commit.
 
     Raises:
         ValidationError: an option is unknown, missing or out of its range.
@@ -97,7 +104,7 @@ def idle(options: MaintainOptions, now_ms: int) -> MaintainReport | None:
     """Runs the job without Spark and returns its report if there are no files to merge. Returns None otherwise."""
     with closing(options.open_lake()) as lake:
         names = lake.tables()
-        if any(files for name in names for files in _crowds(lake.table(name), options)):
+        if any(True for name in names for _ in _merges(lake.table(name), options, now_ms)):
             return None
         return MaintainReport(tables=[Maintenance(None, options, lake, name).run(now_ms) for name in names])
 
@@ -114,25 +121,29 @@ class Maintenance:
     def run(self, now_ms: int) -> TableMaintenance:
         report = TableMaintenance(table=self.name)
         if self.spark is not None:
-            for files in _steps(_crowds(self.lake.table(self.name), self.options)):
-                self._merge(self.spark, files, report)
+            found = _merges(self.lake.table(self.name), self.options, now_ms)
+            for step in steps(found, _STEP_FILES, _STEP_BYTES):
+                self._merge(self.spark, step, report)
         self._expire(now_ms - self.options.keep_seconds * 1_000, report)
         self._remove_unnamed(now_ms - self.options.grace_seconds * 1_000, report)
         return report
 
-    def _merge(self, spark: SparkSession, files: Sequence[DataFile], report: TableMaintenance) -> None:
+    def _merge(self, spark: SparkSession, step: Merge, report: TableMaintenance) -> None:
+        files, measures = step.files, self.name == metrics.TABLE
         stage("maintain", f"merges {counted(len(files), 'file')} of {self.name}")
         table = self.lake.table(self.name)
         folder = self.lake.folder(self.name, SystemIds().token().hex())
         rows = frame_of(spark, table, [file.file_path for file in files])
+        if measures:
+            rows = metrics.newest_of(rows)
         size = sum(file.file_size_in_bytes for file in files)
-        write(rows, folder, layout_of(table), task_bytes=self.options.file_bytes, size=size)
+        write(rows, folder, sort_columns(table), task_bytes=self.options.file_bytes, size=size, apart=step.apart)
         written = [file.path for file in self.lake.written(folder)]
         if len(written) >= len(files):  # their rows do not fit into fewer
             self.lake.files.delete_folder(folder)
             return
         try:
-            self.lake.commit(self.name, added=written, removed=files)
+            self.lake.commit(self.name, added=written, removed=files, same_rows=not measures)
         except CommitConflict:
             self.lake.files.delete_folder(folder)
             report.lost_races += 1
@@ -163,25 +174,9 @@ class Maintenance:
         report.bytes_removed = sum(file.bytes for file in unnamed)
 
 
-def _crowds(table: Table, options: MaintainOptions) -> Iterator[list[DataFile]]:
-    """Yields the small files of each partition that has at least ``fewest_files`` of them."""
-    small: dict[str, list[DataFile]] = {}
-    for file in files_of(table.scan()):
-        if file.file_size_in_bytes < options.file_bytes // 2:
-            small.setdefault(repr(file.partition), []).append(file)
-    return (files for files in small.values() if len(files) >= options.fewest_files)
-
-
-def _steps(crowds: Iterator[list[DataFile]]) -> Iterator[list[DataFile]]:
-    """Joins the files of several partitions until they make a commit."""
-    step: list[DataFile] = []
-    for files in crowds:
-        step += files
-        if len(step) >= _STEP_FILES or sum(file.file_size_in_bytes for file in step) >= _STEP_BYTES:
-            yield step
-            step = []
-    if step:
-        yield step
+def _merges(table: Table, options: MaintainOptions, now_ms: int) -> Iterator[Merge]:
+    today = datetime.fromtimestamp(now_ms / 1_000, UTC).date()
+    return merges(table, files_of(table.scan()), options.file_bytes // 2, options.fewest_files, today)
 
 
 def expired(table: Table, before_ms: int) -> list[int]:

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 from pydantic import PositiveInt
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
 from hourwheel.errors import NotFound
@@ -96,6 +96,9 @@ SCHEMA: Final = pa.schema(
 )
 """``day`` is the day of ``hour``. ``step_seconds`` is 3,600. While all stored messages span at most 60 hours, each run
 also adds rows of shorter steps: ``hour`` is then the time at which the step begins."""
+
+
+SORTED_BY: Final = ("subject", "group", "hour")
 
 
 class MetricsOptions(Days, ArchiveOptions):
@@ -164,7 +167,7 @@ def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
         True
     """
     with closing(options.open_lake()) as lake:
-        lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("subject", "group", "hour"))
+        lake.ensure(TABLE, SCHEMA, sorted_by=SORTED_BY)
         with sized(spark, lake.size(SCHEMAS)):
             return _run(spark, lake, options, now_ms)
 
@@ -334,3 +337,9 @@ def _table(rows: DataFrame, step_ms: int, now_ms: int) -> DataFrame:
     step, computed_at = fn.lit(step_ms // 1_000).alias("step_seconds"), moment(now_ms).alias("computed_at")
     identity = (fn.to_date("hour").alias("day"), "hour", step, computed_at, "subject", "group")
     return rows.select(*identity, *(name for name in VALUES if name in rows.columns))
+
+
+def newest_of(rows: DataFrame) -> DataFrame:
+    """Returns the rows of the table without those that a later run computed again."""
+    same = Window.partitionBy("step_seconds", "hour", "subject", "group").orderBy(fn.desc("computed_at"))
+    return rows.withColumn("nth", fn.row_number().over(same)).where("nth = 1").drop("nth")

@@ -129,7 +129,7 @@ def run(spark: SparkSession, options: ReconcileOptions, now_ms: int) -> Reconcil
         {}
     """
     with closing(options.open_lake()) as lake:
-        lake.ensure(TABLE, SCHEMA, partition=("day",), sorted_by=("kind", "log", "row", "index"))
+        lake.ensure(TABLE, SCHEMA, sorted_by=("kind", "log", "row", "index"), bounded=("found_at",))
         with sized(spark, lake.size(SCHEMAS)), closing(_Reconciliation(spark, lake, options, now_ms)) as job:
             report = job.report()
         leave_reconciled(lake, report)

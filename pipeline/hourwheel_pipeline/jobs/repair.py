@@ -12,23 +12,25 @@ The report names what the job cannot repair: objects that the archive lacks, and
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import date, timedelta
+from functools import reduce
+from operator import or_
 
 import msgspec
 from pyiceberg.manifest import DataFile
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from hourwheel.system import SystemIds
-from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, unread_of
+from hourwheel_pipeline.archive_rows.segment_rows import QUARANTINED, UNREAD, of_unread, unread_of
 from hourwheel_pipeline.judging.checks.claims import Archive, claims
 from hourwheel_pipeline.judging.checks.coverage import missing_of, stored_of
 from hourwheel_pipeline.judging.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.judging.lacking import IDENTITY, Fewer, lacking
-from hourwheel_pipeline.lake.schemas import SCHEMAS
+from hourwheel_pipeline.lake.data_files import Days, days_of, files_of, frame_of
+from hourwheel_pipeline.lake.schemas import SCHEMAS, SORTED_BY
 from hourwheel_pipeline.lake.table_progress import QuarantinedSegment, TableProgress
-from hourwheel_pipeline.lake.tables import CommitConflict, Lake, files_of, frame_of, layout_of
-from hourwheel_pipeline.lake.writing import FILE_BYTES, write
+from hourwheel_pipeline.lake.tables import CommitConflict, Lake
+from hourwheel_pipeline.lake.writing import DAY, FILE_BYTES, write
 from hourwheel_pipeline.runs.exits import DamagedLake
 from hourwheel_pipeline.runs.failures import in_one_sentence
 from hourwheel_pipeline.runs.job_options import ArchiveOptions
@@ -166,7 +168,8 @@ class _Repair:
 
     def _repair(self, report: TableRepair) -> None:
         properties = self.lake.properties(self.name)
-        files = files_of(self.lake.table(self.name).scan())
+        table = self.lake.table(self.name)
+        files = files_of(table.scan())
         stage("repair", f"checks {counted(len(files), 'file')} of {self.name}")
         faults = {file.file_path: fault for file in files if (fault := self._fault(file)) is not None}
         report.removed = [f"{path}: {fault}" for path, fault in faults.items()]
@@ -175,8 +178,8 @@ class _Repair:
         removed = [file for file in files if file.file_path in faults]
         if self.name in SCHEMAS:
             sound = [file.file_path for file in files if file.file_path not in faults]
-            frame = frame_of(self.spark, self.lake.table(self.name), sound)
-            fewer = self._fewer(frame, TableProgress.of(properties), {_day(file) for file in removed})
+            frame = frame_of(self.spark, table, sound)
+            fewer = self._fewer(frame, TableProgress.of(properties), {days_of(table, file) for file in removed})
             added = self._write(frame, fewer, folder, report) if fewer else []
         if not added and not removed:
             return
@@ -198,10 +201,10 @@ class _Repair:
         # The rows are counted and written: without the cache Spark would read the segments twice.
         rows = lacking(self.spark, location, self.name, fewer, sound).cache()
         report.rows = rows.where(~fn.col("subject").eqNullSafe(QUARANTINED)).count()
-        write(rows, folder, layout_of(self.lake.table(self.name)), task_bytes=FILE_BYTES, size=0)
+        write(rows, folder, SORTED_BY[self.name], task_bytes=FILE_BYTES, size=0, apart=DAY | UNREAD)
         rows.unpersist()
         paths = [file.path for file in self.lake.written(folder)]
-        reports = [path for path in paths if f"/_subject={QUARANTINED}/" in path]
+        reports = [path for path in paths if of_unread(path)]
         report.lost = [
             f"{segment.key}: {segment.reason}; put it back from a copy, then run repair again"
             for path in reports
@@ -209,9 +212,9 @@ class _Repair:
         ]
         return [path for path in paths if path not in reports]
 
-    def _fewer(self, sound: DataFrame, progress: TableProgress, days: Collection[date]) -> Sequence[Fewer]:
+    def _fewer(self, sound: DataFrame, progress: TableProgress, lost: Collection[Days | None]) -> Sequence[Fewer]:
         """Returns the logs and manifests of which the sound files have fewer rows than the archive, and all those with
-        rows of the ``days`` whose files were removed. No manifest counts cancel markers, so their loss does not
+        rows of the days of the ``lost`` files. No manifest counts cancel markers, so their loss does not
         show."""
         archive = Archive(self.options.archive, progress.last_manifest, self.options.region, self.options.endpoint_url)
         brought = claims(self.spark, archive)
@@ -222,12 +225,11 @@ class _Repair:
         parts = brought.where(
             (fn.col("claim") == "part") & (fn.col("table") == self.name) & ~fn.col("key").isin(quarantined)
         )
-        removed = parts.where(fn.to_date("at").isin(list(days))) if days else parts.limit(0)
+        removed = parts.where(reduce(or_, map(_may_have_been_in, lost), fn.lit(False)))
         fewer = missing.select(*Fewer._fields).unionByName(removed.select(*Fewer._fields)).distinct()
         return [Fewer(*row) for row in fewer.collect()]
 
 
-def _day(file: DataFile) -> date:
-    """Returns the day of the rows of a file: the first column by which all tables are partitioned."""
-    day = file.partition[0]
-    return day if isinstance(day, date) else date(1970, 1, 1) + timedelta(days=day)
+def _may_have_been_in(days: Days | None) -> Column:
+    """Returns the condition that a segment begins on these days; of unknown days any does."""
+    return fn.lit(True) if days is None else fn.to_date("at").between(*days)

@@ -9,8 +9,9 @@ import msgspec
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.jobs.reconcile import last_of
 from hourwheel_pipeline.judging.integrity import ArchiveInspection, inspect
+from hourwheel_pipeline.lake.data_files import files_of
 from hourwheel_pipeline.lake.schemas import SCHEMAS
-from hourwheel_pipeline.lake.tables import NAMESPACE, Lake, files_of
+from hourwheel_pipeline.lake.tables import NAMESPACE, Lake
 from hourwheel_pipeline.runs.failures import REPAIR
 
 

@@ -182,7 +182,7 @@ def _lacks_new_rows(search: ChangeSearch, claims: DataFrame) -> bool:
 
 def _lately_active(search: ChangeSearch, stuck_ms: int) -> set[str]:
     since = day_of(max(0, search.horizon_ms - MARGIN_MS - stuck_ms))
-    return set().union(*(search.lake.subjects(table, f"day >= '{since}'") for table in SCHEMAS))
+    return set().union(*(search.lake.subjects_of_rows(table, f"day >= '{since}'") for table in SCHEMAS))
 
 
 def _due_since(search: ChangeSearch, stuck_ms: int) -> set[str]:

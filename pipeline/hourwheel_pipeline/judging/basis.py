@@ -7,8 +7,9 @@ from hourwheel.errors import NotFound
 from hourwheel.ports.storage import Blobs
 from hourwheel.retention.chain import LostManifest
 from hourwheel_pipeline.archive_rows.reading import links_from
+from hourwheel_pipeline.lake.data_files import files_of
 from hourwheel_pipeline.lake.schemas import SCHEMAS
-from hourwheel_pipeline.lake.tables import Lake, files_of
+from hourwheel_pipeline.lake.tables import Lake
 
 
 def digest_of(lake: Lake, *how: object) -> str:

@@ -33,7 +33,7 @@ def lacking(
     spark: SparkSession, location: ArchiveLocation, table: str, fewer: Iterable[Fewer], present: DataFrame
 ) -> DataFrame:
     """Returns the archived rows of these logs that are not ``present``, with the columns of the table, and a row for
-    each segment that cannot be read, in the partition ``QUARANTINED``. ``present`` needs only the columns of
+    each segment that cannot be read, of the subject ``QUARANTINED``. ``present`` needs only the columns of
     ``IDENTITY``."""
     logs: dict[int, set[str]] = {}
     for lack in fewer:

@@ -5,10 +5,10 @@
     pulls       a closed row of a pull log               (log, pull_row)
     dispatches  a message that was handed over           (bucket, dispatch_row, transfer, source_row, source_index)
 
-Each table is partitioned by its first two columns, day (UTC) and subject, and jobs only ever append rows. An unknown
-subject is empty: a cancel marker names only a position in its log, and a dropped message has no target. The ``index``
-of a marker numbers the messages that it cancels or drops, from 0 on; a marker has no fields of a message but the times
-of its row.
+``day`` is the day (UTC) of the time by which the rows of a subject are sorted: ``accepted_at``, ``closed_at`` or
+``at``. Jobs only ever append rows. An unknown subject is empty: a cancel marker names only a position in its log, and a
+dropped message has no target. The ``index`` of a marker numbers the messages that it cancels or drops, from 0 on; a
+marker has no fields of a message but the times of its row.
 
 ``origin_queue`` and ``origin_offset`` name the position at which a message was first accepted: null if it never was in
 a queue. ``size`` counts UTF-8 bytes of body, key, tags and headers. ``manifest`` is the number of the archive's
@@ -28,8 +28,6 @@ DROP_MARKER = "drop_marker"
 
 MARKERS = (CANCEL_MARKER, DROP_MARKER)
 """The kinds of rows that are no messages."""
-
-PARTITION = ("day", "subject")
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _TEXT, _INT, _LONG = pa.string(), pa.int32(), pa.int64()
@@ -138,11 +136,18 @@ SCHEMAS = {
 }
 
 SORTED_BY = {
-    MESSAGES: ("log", "row", "index"),
-    PULLS: ("log", "pull_row"),
-    DISPATCHES: ("bucket", "dispatch_row", "transfer", "source_row", "source_index"),
+    MESSAGES: ("subject", "accepted_at", "log", "row", "index"),
+    PULLS: ("subject", "closed_at", "log", "pull_row"),
+    DISPATCHES: ("subject", "at", "bucket", "dispatch_row", "transfer", "source_row", "source_index"),
 }
-"""The order of rows within a file, after the columns of the partition."""
+"""The order of rows within a file."""
+
+BOUNDED = {
+    MESSAGES: ("kind", "key", "due_at", "manifest"),
+    PULLS: ("source", "first_row", "end_row", "claimed_at", "manifest"),
+    DISPATCHES: ("source_log", "manifest"),
+}
+"""The columns besides ``day`` and those of the order by which queries choose files."""
 
 _SCALARS = {
     pa.date32(): "date",

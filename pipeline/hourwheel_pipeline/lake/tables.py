@@ -3,7 +3,8 @@
     {lake}/catalog.db                          the catalog, on one machine; in the cloud it is Glue's
     {lake}/{table}/data/{run}/…/*.parquet      a run's files, whether or not a commit names them
     {lake}/{table}/metadata/…                  Iceberg's
-    {lake}/last-runs/{job}.json                the result of a job's last run: ``last_runs.py``
+    {lake}/last-runs/{job}.json                the result of a job's last run: ``jobs/last_runs.py``
+    {lake}/last-runs/reconcile-repeated.json   the last report of ``reconcile``, repeated by runs with nothing new
 
 A table keeps *properties* in the summary of its current snapshot, under keys that begin with ``hourwheel.``. So the
 properties always describe the rows of that snapshot, also after a roll-back to an earlier one. Each commit repeats the
@@ -11,7 +12,6 @@ properties, and succeeds only on the snapshot that it was made from.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from typing import Self
@@ -19,47 +19,27 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    NoSuchTableError,
-    TableAlreadyExistsError,
-    ValidationException,
-)
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In
 from pyiceberg.expressions.parser import parse
-from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import DataScan, Table
-from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 from hourwheel.errors import Broken, HourwheelError, NotFound, Unavailable
 from hourwheel.system import SystemIds
 from hourwheel_pipeline.lake.catalogs import find_catalog, open_catalog
+from hourwheel_pipeline.lake.commits import TRIES, check_rows, commit, described_files
+from hourwheel_pipeline.lake.data_files import files_of, frame_of
+from hourwheel_pipeline.lake.layout import Layout, create, is_laid_out, lay_out, sort_columns
 from hourwheel_pipeline.lake.locations import Files, FoundFile, folder_of, on_s3
-from hourwheel_pipeline.lake.schemas import SCHEMAS, spark_ddl
+from hourwheel_pipeline.lake.schemas import SCHEMAS
+from hourwheel_pipeline.lake.snapshots import checked_properties, properties_of, rows_of
 from hourwheel_pipeline.lake.table_progress import TableProgress
-from hourwheel_pipeline.lake.writing import Layout, configured, share_of, write
+from hourwheel_pipeline.lake.writing import share_of, write
 
 NAMESPACE = "hourwheel"
-
-_NOTES = "hourwheel."
-# Each conflict means that another commit succeeded: a job gives up only among very many.
-_TRIES = 50
-_THREADS = 16  # they read footers of files, and wait for storage
-# Listing a file mostly waits for storage.
-_LISTINGS_PER_CORE = 4
-
-_PROPERTIES = {
-    # A job that is overtaken reads the table again before it tries again: no retry in the library.
-    "commit.retry.num-retries": "0",
-    "commit.manifest-merge.enabled": "true",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-    # Metrics of bodies would be larger than all others together, and no query filters by body.
-    "write.metadata.metrics.default": "none",
-}
 
 
 class CommitConflict(HourwheelError):
@@ -124,16 +104,26 @@ class Lake:
         """
         self.catalog.close()
 
-    def ensure(self, name: str, schema: pa.Schema, *, partition: Sequence[str], sorted_by: Sequence[str]) -> None:
-        """Creates the table if it does not exist. A file has one value of each column of the ``partition``, and its
-        rows in the order of ``sorted_by``. Raises ``Broken`` if the table exists and has other columns."""
+    def ensure(self, name: str, schema: pa.Schema, *, sorted_by: Sequence[str], bounded: Sequence[str] = ()) -> None:
+        """Creates the table if it does not exist, or gives it this layout if it has another. The rows of a file are in
+        the order of ``sorted_by``, and queries choose files by ``day``, by these columns and by ``bounded``. Raises
+        ``Broken`` if the table exists and has other columns."""
+        layout = Layout(tuple(sorted_by), tuple(bounded))
         try:
             table = self.table(name)
         except NotFound:
-            table = self._create(name, schema, partition, sorted_by)
+            location = f"{self.location}/{name}"
+            create(self.catalog, (self.namespace, name), schema, location, layout)
+            table = self.table(name)
         columns = [field.name for field in table.schema().fields]
         if columns != schema.names:
             raise Broken(f"table {name} of the lake has the columns {columns}, this version writes {schema.names}")
+        for _ in range(TRIES):
+            if is_laid_out(table, layout):
+                return
+            lay_out(table, layout)
+            table = self.table(name)
+        raise Unavailable(f"table {name} is being changed by many jobs at once: try again")
 
     def table(self, name: str) -> Table:
         """Returns the Iceberg table of this name, as it is now.
@@ -178,7 +168,7 @@ class Lake:
     def properties(self, name: str) -> dict[str, str]:
         """Returns the properties of the table; empty before the first commit. Raises ``Broken`` if they are lost: a
         job that took the table for an empty one would add its rows again."""
-        return _checked_properties(self.table(name))
+        return checked_properties(self.table(name))
 
     def table_progress(self, name: str) -> TableProgress:
         """Returns how far the table holds the archive; an empty progress if the table does not exist yet."""
@@ -202,7 +192,7 @@ class Lake:
             table = self.table(name)
         except NotFound:
             return TableProgress(), 0
-        return TableProgress.of(_checked_properties(table)), _rows_of(table)
+        return TableProgress.of(checked_properties(table)), rows_of(table)
 
     def read(
         self,
@@ -213,7 +203,7 @@ class Lake:
         *,
         subjects: Collection[str] | None = None,
     ) -> DataFrame:
-        """Reads the rows of a table whose ``day`` is in ``[since, until)``, in Spark; with ``subjects``, only the files
+        """Reads the rows of a table whose ``day`` is in ``[since, until)``, in Spark; with ``subjects``, only the rows
         of these subjects.
 
         Raises:
@@ -230,17 +220,11 @@ class Lake:
         wanted = parse(" and ".join(bounds)) if bounds else AlwaysTrue()
         if subjects is not None:
             wanted = And(wanted, In("subject", set(subjects)))  # type: ignore[call-arg,arg-type]  # mypy sees a model
-        return frame_of(spark, table, [file.file_path for file in files_of(table.scan(row_filter=wanted))])
-
-    def subjects(self, name: str, where: str) -> set[str]:
-        """Returns the subjects with data files that may have rows for which a condition of Iceberg holds. Reads no data
-        file."""
-        try:
-            table = self.table(name)
-        except NotFound:
-            return set()
-        subject_field = layout_of(table).partition.index("subject")
-        return {file.partition[subject_field] for file in files_of(table.scan(row_filter=where))}
+        rows = frame_of(spark, table, [file.file_path for file in files_of(table.scan(row_filter=wanted))])
+        # A file may have rows of other days and subjects too.
+        for bound in bounds:
+            rows = rows.where(bound)
+        return rows if subjects is None else rows.where(fn.col("subject").isin(list(subjects)))
 
     def subjects_of_rows(self, name: str, where: str) -> set[str]:
         """Returns the subjects of the rows for which a condition of Iceberg holds. Reads the columns of the condition,
@@ -268,7 +252,7 @@ class Lake:
 
     def _size(self, name: str) -> int:
         try:
-            return _rows_of(self.table(name))
+            return rows_of(self.table(name))
         except NotFound:
             return 0
 
@@ -293,7 +277,7 @@ class Lake:
         """Writes the rows, about ``size`` bytes of files, and commits them."""
         table = self.table(name)
         folder = self.folder(name, SystemIds().token().hex())
-        write(rows, folder, layout_of(table), task_bytes=share_of(rows.sparkSession, size), size=size)
+        write(rows, folder, sort_columns(table), task_bytes=share_of(rows.sparkSession, size), size=size)
         self.commit(name, added=[file.path for file in self.written(folder)], properties=properties)
 
     def written(self, folder: str) -> list[FoundFile]:
@@ -311,7 +295,7 @@ class Lake:
         on: Mapping[str, str] | None = None,
         same_rows: bool = True,
     ) -> None:
-        """Adds Parquet files, each with one value in each column of the partition, and removes others, in one commit.
+        """Adds Parquet files and removes others, in one commit.
         Properties that ``properties`` does not name stay. With ``on`` the table must have exactly these properties.
 
         Raises ``CommitConflict`` if the table has other properties, or no longer has a file of ``removed``. Raises
@@ -319,19 +303,19 @@ class Lake:
         an error the table is unchanged."""
         table = self.table(name)
         try:
-            described = _described(table, added)
+            described = described_files(table, added)
         except FileNotFoundError as error:
             raise Broken(
                 f"a file of table {name} was removed before its commit, or was never there: {error}"
             ) from error
         if removed and same_rows:
-            _check_rows(name, described, removed)
-        for _ in range(_TRIES):
-            current = _properties_of(table)
+            check_rows(name, described, removed)
+        for _ in range(TRIES):
+            current = properties_of(table)
             if on is not None and current != on:
                 raise CommitConflict(f"table {name} was changed by another job")
             try:
-                _commit(table, described, removed, {**current, **(properties or {})})
+                commit(table, described, removed, {**current, **(properties or {})})
                 return
             except ValidationException as error:
                 raise CommitConflict(f"files of table {name} were removed by another job: {error}") from error
@@ -339,128 +323,7 @@ class Lake:
                 table = self.table(name)
         raise Unavailable(f"table {name} is being changed by many jobs at once: try again")
 
-    def _create(self, name: str, schema: pa.Schema, partition: Sequence[str], sorted_by: Sequence[str]) -> Table:
-        # Iceberg keeps bounds of these columns alone: queries choose files by them.
-        columns = {f"write.metadata.metrics.column.{column}": "truncate(64)" for column in (*partition, *sorted_by)}
-        try:
-            with self.catalog.create_table_transaction(
-                (self.namespace, name),
-                schema=pa.schema([field.with_nullable(True) for field in schema]),  # as Spark reads them back
-                location=f"{self.location}/{name}",
-                properties=_PROPERTIES | columns,
-            ) as transaction:
-                with transaction.update_spec() as spec:
-                    for column in partition:
-                        spec.add_identity(column)
-                with transaction.update_sort_order() as order:
-                    for column in sorted_by:
-                        order.asc(column, IdentityTransform())
-                mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-                transaction.set_properties({"schema.name-mapping.default": mapping})
-        except (TableAlreadyExistsError, CommitFailedException):
-            pass  # another job was first
-        return self.table(name)
-
 
 def _root(location: str) -> str:
     """Returns the location as the tables spell it in the paths of their files: absolute, without a slash at the end."""
     return location.rstrip("/") if on_s3(location) else str(folder_of(location).resolve())
-
-
-def files_of(scan: DataScan) -> list[DataFile]:
-    """Returns the data files of the scan. Raises ``Broken`` if another engine deleted rows by delete files: the data
-    files still have these rows, and Spark would read them."""
-    tasks = list(scan.plan_files())
-    deleted = [task.file.file_path for task in tasks if task.delete_files]
-    if deleted:
-        raise Broken(
-            f"another engine has deleted rows of {deleted[0]} and {len(deleted) - 1} other files, and left the files as"
-            " they are: have it rewrite them (write.delete.mode=copy-on-write)"
-        )
-    return [task.file for task in tasks]
-
-
-def layout_of(table: Table) -> Layout:
-    schema = table.schema()
-    return Layout(
-        partition=tuple(schema.find_field(field.source_id).name for field in table.spec().fields),
-        sorted_by=tuple(schema.find_field(field.source_id).name for field in table.sort_order().fields),
-    )
-
-
-def frame_of(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFrame:
-    """Returns the rows of these files of the table."""
-    ddl = spark_ddl(schema_to_pyarrow(table.schema(), include_field_ids=False))
-    if not paths:
-        return spark.createDataFrame([], ddl)
-    # Spark lists each file before it reads any, by default with a task for each file.
-    tasks = _LISTINGS_PER_CORE * spark.sparkContext.defaultParallelism
-    with configured(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks)}):
-        return spark.read.schema(ddl).parquet(*sorted(paths))
-
-
-def _rows_of(table: Table) -> int:
-    """Returns the number of rows of the table, as its snapshot counts them."""
-    snapshot = table.current_snapshot()
-    summary = None if snapshot is None else snapshot.summary
-    return 0 if summary is None else int(summary.additional_properties.get("total-records", "0"))
-
-
-def noted(table: Table) -> list[Snapshot]:
-    """Returns the current snapshot and those before it, back to the last one with properties: other engines may
-    write to the table, and do not repeat the properties."""
-    snapshots: list[Snapshot] = []
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        snapshots.append(snapshot)
-        if _notes_in(snapshot):
-            break
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return snapshots
-
-
-def _checked_properties(table: Table) -> dict[str, str]:
-    """Returns the properties of the table. Raises ``Broken`` if the table has a snapshot and no properties."""
-    properties = _properties_of(table)
-    if not properties and table.current_snapshot() is not None:
-        raise Broken(
-            f"table {table.name()[-1]} of the lake does not say what it holds: another engine replaced it, or removed"
-            " the snapshots that said so"
-        )
-    return properties
-
-
-def _properties_of(table: Table) -> dict[str, str]:
-    snapshots = noted(table)
-    return _notes_in(snapshots[-1]) if snapshots else {}
-
-
-def _notes_in(snapshot: Snapshot) -> dict[str, str]:
-    summary = snapshot.summary.additional_properties if snapshot.summary else {}
-    return {key: value for key, value in summary.items() if key.startswith(_NOTES)}
-
-
-def _described(table: Table, paths: Sequence[str]) -> list[DataFile]:
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda path: parquet_file_to_data_file(table.io, table.metadata, path), paths))
-
-
-def _check_rows(name: str, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
-    rows_added, rows_removed = (sum(file.record_count for file in files) for files in (added, removed))
-    if rows_added != rows_removed:
-        raise Broken(
-            f"{len(removed)} files of table {name} have {rows_removed} rows, those in their place {rows_added}"
-        )
-
-
-def _commit(
-    table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], properties: Mapping[str, str]
-) -> None:
-    with table.transaction() as transaction:
-        update = transaction.update_snapshot(snapshot_properties=dict(properties))
-        with update.overwrite() if removed else update.merge_append() as snapshot:
-            for file in added:
-                snapshot.append_data_file(file)
-            for file in removed:
-                snapshot.delete_data_file(file)

@@ -1,14 +1,17 @@
-"""Writes rows into Parquet files of a sensible size, each with the rows of one partition."""
+"""Writes rows into Parquet files of a sensible size, each with rows of one day, or of one month."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import coalesce, col, lit
-from pyspark.sql.types import StringType, StructField
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, expr
 
 FILE_BYTES = 128 << 20
+
+DAY: Final = {"_day": "day"}
+MONTH: Final = {"_month": "date_format(day, 'yyyy-MM')"}
+"""Folders for files, each with the expression of Spark that all rows of its files share."""
 
 _LEAST_BYTES = 8 << 20
 """A task for less than this costs more than it saves."""
@@ -23,17 +26,13 @@ _SHUFFLE_PARTITIONS = 4
 """Shuffle partitions for each task. With fewer, small partitions share one with a large partition and are divided like
 it; an empty one costs 5 ms."""
 
+_FEW_TASKS = 2
+"""For more tasks the rows are divided into ranges. That takes a second reading, to sample them, and two files of a day
+need none: most queries read both."""
 
 # One task handles these in about the time that starting several takes.
 _FEW_ROWS = 200_000
 _FEW = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-
-
-class Layout(NamedTuple):
-    """A file has one value of each column of the ``partition``, and its rows in the order of ``sorted_by``."""
-
-    partition: tuple[str, ...]
-    sorted_by: tuple[str, ...]
 
 
 def share_of(spark: SparkSession, size: int, file_bytes: int = FILE_BYTES) -> int:
@@ -41,35 +40,42 @@ def share_of(spark: SparkSession, size: int, file_bytes: int = FILE_BYTES) -> in
     return min(file_bytes, max(_LEAST_BYTES, size // spark.sparkContext.defaultParallelism))
 
 
-def write(rows: DataFrame, folder: str, layout: Layout, *, task_bytes: int, size: int) -> None:
-    """Writes the rows, about ``size`` bytes of files in all, below the folder. A task writes about ``task_bytes``: one
-    file of that size for a large partition, or one file for each of several small partitions."""
+def write(
+    rows: DataFrame,
+    folder: str,
+    sorted_by: Sequence[str],
+    *,
+    task_bytes: int,
+    size: int,
+    apart: Mapping[str, str] = DAY,
+) -> None:
+    """Writes the rows, about ``size`` bytes of files in all, below the folder. A file has one value of each expression
+    of ``apart``, which names its folders, and its rows in the order of ``sorted_by``. Rows for several tasks, each of
+    ``task_bytes``, are divided into ranges of days and of this order: so a query for a subject or a time reads few
+    files."""
     spark = rows.sparkSession
-    copies = {f"_{column}": _copy(rows.schema[column]) for column in layout.partition}
+    tasks = 1 + size // task_bytes
     settings = {
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
         "spark.sql.adaptive.coalescePartitions.minPartitionSize": str(_SMALL_BYTES),
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(round(task_bytes * _SHUFFLED)),
-        "spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS * (1 + size // task_bytes)),
+        "spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS * tasks),
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     with configured(spark, settings):
+        placed = rows.withColumns({name: expr(text) for name, text in apart.items()})
+        if tasks > _FEW_TASKS:
+            divided = placed.repartitionByRange(tasks, *apart, "day", *sorted_by)
+        else:
+            shared = placed.withColumn("_share", expr(f"pmod(hash(`{sorted_by[0]}`), {tasks})"))
+            divided = shared.hint("rebalance", *map(col, apart), col("_share")).drop("_share")
         (
-            rows.withColumns(copies)
-            .hint("rebalance", *(col(name) for name in copies))
-            .sortWithinPartitions(*copies, *layout.sorted_by)
-            .write.partitionBy(*copies)
+            divided.sortWithinPartitions(*apart, *sorted_by)
+            .write.partitionBy(*apart)
             .option("compression", "zstd")
             .parquet(folder)
         )
-
-
-def _copy(field: StructField) -> Column:
-    """Returns a copy of the column for the names of folders: Spark leaves the columns that it partitions by out of its
-    files. Null text becomes empty text."""
-    text = isinstance(field.dataType, StringType)
-    return coalesce(col(field.name), lit("")) if text else col(field.name)
 
 
 @contextmanager
