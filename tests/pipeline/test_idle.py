@@ -1,5 +1,6 @@
 """If nothing is new, no job starts Spark, and each repeats its last report."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from hourwheel.times import rfc3339
 from hourwheel_pipeline.jobs import report
 from hourwheel_pipeline.jobs.job_names import DAILY, jobs_of, read_options
 from hourwheel_pipeline.jobs.metrics import Measured
+from hourwheel_pipeline.jobs.reconcile import last_of
 from hourwheel_pipeline.jobs.report import ReportOptions
 from hourwheel_pipeline.judging.reconciliation import Reconciled
 from hourwheel_pipeline.lake.schemas import SCHEMAS
+from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.days import Day
@@ -53,6 +56,22 @@ def test_a_run_with_nothing_new_needs_no_spark_and_repeats_the_last_report(world
     assert (reports["reconcile"].found_ms, reports["reconcile"].counts) == (world.now_ms, {})
     assert (reports["metrics"].rows, reports["report"].subjects) == (0, 2)
     assert report_status.of_reports(reports.values()) == exits.FINE
+
+
+def test_a_run_with_nothing_new_adds_no_snapshot(world: World) -> None:
+    def snapshots() -> dict[str, int]:
+        with closing(Lake.open(world.lake)) as lake:
+            return {name: len(lake.table(name).snapshots()) for name in lake.tables()}
+
+    before = snapshots()
+    for _ in range(3):
+        world.bench.clock.pass_time(60)
+        assert run(world, none)["reconcile"].found_ms == world.now_ms
+    assert snapshots() == before
+    with closing(Lake.open(world.lake)) as lake:
+        last = last_of(lake)
+    assert last is not None
+    assert last.found_ms == world.now_ms
 
 
 def test_the_server_tells_what_the_last_runs_found(world: World) -> None:

@@ -161,7 +161,7 @@ def idle(options: ReconcileOptions, now_ms: int) -> Reconciled | None:
             new_errors=0,
             archive=_inspected(options, lake),
         )
-        lake.commit(TABLE, added=[], properties={PROPERTY: repeated.encoded})
+        lake.files.write(_repeated(lake), repeated.encoded.encode())
         leave_reconciled(lake, repeated)
         return with_findings(lake, repeated.answer, options.listed)
 
@@ -172,11 +172,24 @@ def last_of(lake: Lake) -> Reconciled | None:
 
 
 def _last(lake: Lake, kind: type[R]) -> R | None:
+    """Returns the report of the last run: that of the table, or the one beside the table that repeats it."""
     try:
         note = lake.properties(TABLE).get(PROPERTY)
     except NotFound:
         return None
-    return None if note is None else msgspec.json.decode(note, type=kind)
+    if note is None:
+        return None
+    last, repeated = msgspec.json.decode(note, type=kind), lake.files.read(_repeated(lake))
+    if repeated is None:
+        return last
+    again = msgspec.json.decode(repeated, type=kind)
+    # Another run may have judged since, or an operator gone back to an earlier snapshot of the table.
+    return again if again.listed_ms == (last.listed_ms or last.found_ms) else last
+
+
+def _repeated(lake: Lake) -> str:
+    """Returns the path of the report that a run without anything new leaves. In the table each would add a snapshot."""
+    return f"{lake.location}/last-runs/reconcile-repeated.json"
 
 
 def with_findings(lake: Lake, last: Reconciled, listed: int) -> Reconciled:

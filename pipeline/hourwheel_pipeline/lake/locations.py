@@ -83,6 +83,15 @@ class Files:
         ]
         return sorted(files)
 
+    def read(self, path: str) -> bytes | None:
+        """Returns the bytes of a small file; None if there is none."""
+        system, inner = self._opened(path)
+        try:
+            with system.open_input_file(inner) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
     def rows(self, path: str) -> pa.Table:
         """Reads the rows of a Parquet file."""
         system, inner = self._opened(path)
