@@ -113,6 +113,24 @@ def test_kubernetes_runs_the_user_of_the_image_on_its_volume() -> None:
         assert container[probe]["httpGet"]["port"] == port["name"]
 
 
+def mount(volume: Path, security: dict[str, Any]) -> None:
+    """Gives the group of the pod its rights, as the kubelet does each time that it mounts a volume."""
+    is_granted = volume.stat().st_mode & 0o2770 == 0o2770
+    if is_granted and security.get("fsGroupChangePolicy") == "OnRootMismatch":
+        return
+    for path in (volume, *volume.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o2770 if path.is_dir() else 0o660))
+
+
+def test_a_pod_that_starts_again_on_its_volume_may_use_it(tmp_path: Path) -> None:
+    volume, pod = tmp_path / "volume", stateful_set()["spec"]["template"]["spec"]
+    volume.mkdir()
+    for _ in range(2):
+        mount(volume, pod["securityContext"])
+        with running(commands()["kubernetes.yaml"], volume):
+            assert (volume / "queue").stat().st_mode & 0o777 == 0o700
+
+
 def test_the_image_is_built_from_what_the_repository_has() -> None:
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".git", ".venv*", "build", "node_modules"} <= set(ignored)
