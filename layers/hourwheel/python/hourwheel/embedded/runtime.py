@@ -55,7 +55,7 @@ from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.log_names import HOME
 from hourwheel.push import state
-from hourwheel.retention.archive_format import check_archive, keep_archive_format
+from hourwheel.retention.archive_format import keep_archive_format
 from hourwheel.retention.watermarks import archived_ms
 from hourwheel.system import SystemClock, SystemIds
 
@@ -162,10 +162,6 @@ class Runtime:
         try:
             if unfinished(context):
                 raise Broken(f"{data} is half rebuilt: run hourwheel pipeline run rebuild --data {data}")
-            if self._options.archive_seconds:
-                keep_archive_format(archive)
-            else:
-                check_archive(archive)
             check_archived(context, archive, accept_loss=self._options.accept_loss)
         except Exception:
             self._closing.close()
@@ -277,6 +273,8 @@ class Runtime:
     def _archive(self) -> None:
         """Archives in runs of a few seconds until no row is left, or the server stops."""
         clock = self.deployment.context.clock
+        # Not at the start: a queue whose archive cannot be written goes on without it.
+        keep_archive_format(self._archiver.archive)
         while not self._stopping.is_set():
             report = self._archiver.run(clock.now_ms() + _ARCHIVE_MS)
             if report.complete or not report.commits:

@@ -9,6 +9,7 @@ from hourwheel.adapters.sqlite.writer import translated
 from hourwheel.context import Context
 from hourwheel.errors import Corrupt, Lost
 from hourwheel.ports.storage import Blobs
+from hourwheel.retention.archive_format import check_archive
 from hourwheel.retention.archive_progress import rows_beyond
 from hourwheel.times import rfc3339
 from hourwheel.wire.words import counted
@@ -45,8 +46,10 @@ def check_archived(context: Context, archive: Blobs, *, accept_loss: bool) -> No
     """Compares the ends of the logs with those in the archive.
 
     Raises ``Lost`` if the archive has rows that the database lacks; with ``accept_loss`` it logs their number instead.
+    Raises ``DataVersion`` if this version must not use the archive.
     """
     try:
+        check_archive(archive)
         missing = rows_beyond(context, archive)
     except Corrupt as error:
         _logger.warning("whether the archive has more than the database is not known: %s", error)
