@@ -66,10 +66,11 @@ def test_messages_of_an_hour_are_moved_and_cancelled_one_by_one(server: Server, 
     expect(first).to_contain_text("customer-2")
     expect(first).to_contain_text("waiting")
 
-    first.get_by_role("button", name="Cancel", exact=True).click()
-    page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
+    first.get_by_role("button", name="Cancel…").click()
+    expect(page.get_by_role("dialog").get_by_role("button")).to_have_text(["Keep it", "Cancel the message"])
+    page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
     assert server.ok("GET", f"/v1/scheduled/{ids[2]}")["state"] == "waiting", "the question was answered with no"
-    first.get_by_role("button", name="Cancel", exact=True).click()
+    first.get_by_role("button", name="Cancel…").click()
     toasts = confirmed(page, "Cancel the message", "The message reminder-2 of reminders, due ")
     expect(toasts).to_contain_text("The message is cancelled.")
     expect(first).to_contain_text("cancelled")
@@ -170,3 +171,34 @@ def test_an_hour_without_messages_and_a_longer_span_say_so(server: Server, visit
     expect(page.get_by_role("region", name="Messages", exact=True)).to_have_count(0)
     page = open_hour(server, visits, "nothing", expected=("404",))
     expect(page.get_by_role("region", name="Messages", exact=True)).to_contain_text("nothing")
+
+
+def test_the_next_messages_come_first_and_a_filter_chooses_some(server: Server, visits: Visits) -> None:
+    soon = [{"id": f"order-{i}", "key": f"customer-{i % 3}", "body": "x", "delay": 3_000 + i} for i in range(60)]
+    send(server, "next", *soon, {"id": "late", "tags": ["vip"], "body": "x", "delay": "300d"})
+    page = visits.open(f"http://127.0.0.1:{server.port}/console/#/delayed?subject=next")
+    rows = rows_of(page)
+    expect(rows).to_have_count(51)
+    expect(rows.nth(1)).to_contain_text("order-0")
+    sections = page.get_by_role("main").get_by_role("region")
+    expect(sections.first).to_have_accessible_name("Next messages")
+    for label, text, shown in (("Tag", "vip", ["late"]), ("Id that the sender gave", "order-7", ["order-7"])):
+        page.get_by_label(label).fill(text)
+        page.get_by_label(label).press("Enter")
+        expect(rows.locator("th[scope=row]")).to_have_text(shown)
+        page.get_by_label(label).fill("")
+    page.get_by_label("Key").fill("customer-2")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(rows).to_have_count(21)
+
+
+def test_a_bar_of_the_chart_is_opened_by_a_button_and_wheels_are_folded(server: Server, visits: Visits) -> None:
+    send(server, "bars", {"id": "far", "body": "x", "delay": "300d"})
+    page = visits.open(f"http://127.0.0.1:{server.port}/console/#/delayed?subject=bars")
+    expect(rows_of(page)).to_have_count(2)
+    page.get_by_role("button", name=re.compile("^Show the month: ")).click()
+    expect(page).to_have_url(re.compile("level=month"))
+    expect(rows_of(page)).to_have_count(2)
+    expect(page.get_by_role("region", name="Open buckets")).to_have_count(0)
+    page.get_by_text("Wheels: who hands").click()
+    expect(page.get_by_role("region", name="Open buckets")).to_be_visible()

@@ -124,6 +124,20 @@ def test_a_span_takes_its_beginning_and_leaves_out_its_end(api: Api) -> None:
     assert ids(listed(api, from_="1970-01-01T00:00:00Z", to="9999-12-31T23:59:59Z")) == ids(listed(api))
 
 
+def test_messages_are_chosen_by_key_tag_and_the_id_of_their_sender_on_every_page(api: Api) -> None:
+    for start in range(0, 30, 10):
+        named = [{"id": f"m-{n}", "key": f"k-{n % 3}", "tags": ["eu", f"t-{n % 2}"]} for n in range(start, start + 10)]
+        send(api, "orders", *({**each, "body": "x", "delay": f"{20 + start}m"} for each in named))
+    send(api, "paid", {"id": "m-0", "key": "k-0", "body": "x", "delay": "3h"})
+    assert ids(listed(api, OF_ORDERS, key="k-1", limit=2)) == [f"m-{n}" for n in range(30) if n % 3 == 1]
+    assert len(listed(api, OF_ORDERS, tag="eu", limit=7)) == 30
+    assert ids(listed(api, tag="t-1", key="k-0", limit=1)) == ["m-3", "m-9", "m-15", "m-21", "m-27"]
+    assert [each["subject"] for each in listed(api, id="m-0")] == ["orders", "paid"]
+    assert listed(api, key="k-9") == []
+    after = ask(api, key="k-1", limit=2).json["next"]
+    assert ask(api, key="k-2", limit=2, after=after).status == 400, "a cursor goes on with its own choice alone"
+
+
 def test_a_list_of_a_subject_has_the_messages_of_no_other(api: Api) -> None:
     send(api, "orders", {"id": "o-1", "body": "x", "delay": 60})
     send(api, "paid", {"id": "p-1", "body": "x", "delay": 50})

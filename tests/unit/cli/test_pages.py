@@ -15,14 +15,14 @@ def bury(shell: Shell, count: int) -> None:
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_list_of_delayed_messages_goes_on_behind_its_limit(shell: Shell, as_json: bool) -> None:
     shell.ok("produce", "orders", *map(str, range(150)), "--delay", "1h")
-    for command in (["scheduled", "messages", "orders"], ["scheduled", "messages"]):
+    for command in (["scheduled", "list", "orders"], ["scheduled", "list"]):
         listed = shell(*command, *["--json"] * as_json)
         assert listed.exit_code == 0
         assert listed.stderr.startswith(MORE.format("100"))
-    ids = [each["scheduled_id"] for each in shell.json("scheduled", "messages", "orders")]
-    rest = shell("scheduled", "messages", "orders", "--after", "100")
+    ids = [each["scheduled_id"] for each in shell.json("scheduled", "list", "orders")]
+    rest = shell("scheduled", "list", "orders", "--after", "100")
     assert rest.stderr == ""
-    ids += [each["scheduled_id"] for each in shell.json("scheduled", "messages", "orders", "--after", "100")]
+    ids += [each["scheduled_id"] for each in shell.json("scheduled", "list", "orders", "--after", "100")]
     assert len(set(ids)) == 150
 
 
@@ -40,7 +40,7 @@ def test_a_list_that_is_whole_says_nothing_of_more(shell: Shell) -> None:
     bury(shell, 3)
     assert shell("dead", "list", "orders", "billing", "--limit", "3").stderr == ""
     assert shell("dead", "list", "orders", "billing").stderr == ""
-    assert shell("scheduled", "messages").stderr == ""
+    assert shell("scheduled", "list").stderr == ""
 
 
 def test_a_list_of_orphans_goes_on_behind_its_limit(shell: Shell) -> None:

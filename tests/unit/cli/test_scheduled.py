@@ -91,7 +91,7 @@ def test_an_unknown_id_is_one_line_and_exit_status_1(shell: Shell, command: list
 def test_list_counts_by_the_hour(shell: Shell) -> None:
     for at in ("2026-11-20T10:10:00Z", "2026-11-20T10:20:00Z", "2026-11-21T09:00:00Z"):
         schedule(shell, at=at)
-    [counts] = shell.json("scheduled", "list", "orders", "--hours", "72")
+    [counts] = shell.json("scheduled", "count", "orders", "--hours", "72")
     assert counts == {
         "subject": "orders",
         "messages": 3,
@@ -100,20 +100,20 @@ def test_list_counts_by_the_hour(shell: Shell) -> None:
             {"hour": "2026-11-21T09:00:00.000Z", "messages": 1},
         ],
     }
-    listed = shell.ok("scheduled", "list", "orders", "--hours", "2")
+    listed = shell.ok("scheduled", "count", "orders", "--hours", "2")
     assert ["2026-11-20", "10:00:00Z", "2"] in [line.split() for line in listed.splitlines()]
     assert listed.endswith("2 due within 2 h; --hours looks further, up to 744\n")
     shell.ok("subject", "create", "returns")
-    assert shell.ok("scheduled", "list", "returns") == "0 due within 72 h, 0 in all\n"
-    assert shell("scheduled", "list", "orders", "--hours", "0").exit_code == 2
+    assert shell.ok("scheduled", "count", "returns") == "0 due within 72 h, 0 in all\n"
+    assert shell("scheduled", "count", "orders", "--hours", "0").exit_code == 2
 
 
 def test_a_message_that_is_due_in_weeks_is_counted_in_all_and_tells_its_time(shell: Shell) -> None:
     schedule(shell, at="2027-01-01T09:00:00Z")
     schedule(shell, at="2027-02-01T09:00:00Z")
-    listed = shell.ok("scheduled", "list", "orders")
+    listed = shell.ok("scheduled", "count", "orders")
     assert listed == "0 due within 72 h, 2 in all, the next at 2027-01-01 09:00:00Z\n"
-    [counts] = shell.json("scheduled", "list", "orders")
+    [counts] = shell.json("scheduled", "count", "orders")
     assert (counts["messages"], counts["total"], counts["next_at"]) == (0, 2, "2027-01-01T09:00:00.000Z")
 
 
@@ -121,30 +121,34 @@ def test_messages_are_listed_one_by_one(shell: Shell) -> None:
     later, sooner = schedule(shell, "b", "2026-11-20T11:00:00Z"), schedule(shell, "a", "2026-11-20T10:00:00Z")
     shell.ok("produce", "paid", "c", "--deliver-at", "2026-11-20T10:30:00Z")
     shell.ok("scheduled", "cancel", later)
-    assert [(each["subject"], each["state"]) for each in shell.json("scheduled", "messages")] == [
+    assert [(each["subject"], each["state"]) for each in shell.json("scheduled", "list")] == [
         ("orders", "waiting"),
         ("paid", "waiting"),
         ("orders", "cancelled"),
     ]
-    assert [each["scheduled_id"] for each in shell.json("scheduled", "messages", "orders")] == [sooner, later]
-    head, _, first, *_ = (line.split() for line in shell.ok("scheduled", "messages", "orders").strip().splitlines())
+    assert [each["scheduled_id"] for each in shell.json("scheduled", "list", "orders")] == [sooner, later]
+    shell.ok("produce", "orders", "d", "--id", "o-1", "--key", "k", "--tag", "eu", "--deliver-at", "2026-11-20T12:00Z")
+    for chosen in (("--id", "o-1"), ("--key", "k"), ("--tag", "eu")):
+        assert [each["id"] for each in shell.json("scheduled", "list", "orders", *chosen)] == ["o-1"]
+        assert shell.json("scheduled", "list", *chosen[:1], "other") == []
+    head, _, first, *_ = (line.split() for line in shell.ok("scheduled", "list", "orders").strip().splitlines())
     assert head == ["deliver", "at", "subject", "state", "key", "id", "scheduled", "id"]
     assert first[:4] == ["2026-11-20", "10:00:00Z", "orders", "waiting"]
     span = ("--from", "2026-11-20T10:30:00Z", "--to", "2026-11-20T11:00:00Z")
-    [found] = shell.json("scheduled", "messages", *span, "--bodies")
+    [found] = shell.json("scheduled", "list", *span, "--bodies")
     assert (found["subject"], found["body"]) == ("paid", "c")
 
 
 def test_as_many_messages_are_listed_as_asked_for_page_by_page(shell: Shell) -> None:
     shell.ok("produce", "orders", *["x"] * 230, "--delay", "1h")
-    assert len(shell.json("scheduled", "messages", "orders", "--limit", "205")) == 205
+    assert len(shell.json("scheduled", "list", "orders", "--limit", "205")) == 205
     limits = [
         call.target.partition("limit=")[2].partition("&")[0] for call in shell.server.calls("list_subject_delayed")
     ]
     assert limits == ["100", "100", "5"]
-    assert shell("scheduled", "messages", "orders", "--limit", "0").exit_code == 2
-    assert shell("scheduled", "messages", "orders", "--from", "noon").exit_code == 2
-    result = shell("scheduled", "messages", "nothing")
+    assert shell("scheduled", "list", "orders", "--limit", "0").exit_code == 2
+    assert shell("scheduled", "list", "orders", "--from", "noon").exit_code == 2
+    result = shell("scheduled", "list", "nothing")
     assert (result.exit_code, result.stderr) == (1, "hourwheel: there is no subject 'nothing'\n")
 
 
@@ -152,5 +156,5 @@ def test_a_message_that_the_server_cannot_read_is_reported(shell: Shell) -> None
     damaged = {"scheduled_id": "s-1", "subject": "orders", "deliver_at": "2026-11-20T10:00:00Z", "damaged": "no block"}
     raw = json.dumps({"messages": [damaged], "next": None}).encode()
     shell.server.fail("list_delayed", raw=raw)
-    result = shell("scheduled", "messages")
+    result = shell("scheduled", "list")
     assert (result.exit_code, result.stderr) == (0, "hourwheel: s-1 cannot be read: no block\n")

@@ -150,7 +150,7 @@ def list_one(server: FakeServer) -> None:
 
 def test_a_table_in_a_pipe_cuts_nothing(shell: Shell) -> None:
     list_one(shell.server)
-    table = shell("scheduled", "messages", "--bodies", COLUMNS="80").stdout
+    table = shell("scheduled", "list", "--bodies", COLUMNS="80").stdout
     row = " ".join(table.splitlines()[3].split())
     named = f"orders-of-europe waiting customer-42 {SCHEDULED_ID[::-1]} {BODY.strip()} {SCHEDULED_ID}"
     assert row == f"2026-11-20 10:00:00Z {named}"
@@ -158,7 +158,7 @@ def test_a_table_in_a_pipe_cuts_nothing(shell: Shell) -> None:
 
 def test_a_table_on_a_narrow_terminal_folds_free_text_alone(terminal: Terminal) -> None:
     list_one(terminal.server)
-    table = terminal("scheduled", "messages", "--bodies")
+    table = terminal("scheduled", "list", "--bodies")
     for whole in ("2026-11-20 10:00:00Z", SCHEDULED_ID, SCHEDULED_ID[::-1]):
         assert whole in table
     assert BODY not in table

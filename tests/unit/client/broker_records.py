@@ -111,13 +111,17 @@ def text_of(moment: datetime) -> str:
 def delayed_page(scheduled: Iterable[FakeScheduled], query: Json) -> Json:
     known = {each.known["scheduled_id"]: {**each.known, **each.message} for each in scheduled}
     first, end = query.get("from", ""), query.get("to", "9999")
-    due = sorted(
-        (each for each in known.values() if first <= each["deliver_at"] < end), key=lambda each: str(each["deliver_at"])
-    )
+    span = (each for each in known.values() if first <= each["deliver_at"] < end)
+    due = sorted((each for each in span if is_chosen(each, query)), key=lambda each: str(each["deliver_at"]))
     start, limit = int(query.get("after", 0)), int(query["limit"])
     hidden = set() if "bodies" in query else {"body", "body_base64"}
     page = [{name: each[name] for name in each if name not in hidden} for each in due[start : start + limit]]
     return {"messages": page, "next": str(start + limit) if len(due) > start + limit else None}
+
+
+def is_chosen(message: Json, query: Json) -> bool:
+    equal = all(query[name] == message.get(name) for name in ("key", "id") if name in query)
+    return equal and ("tag" not in query or query["tag"] in message.get("tags", []))
 
 
 def page_of(letters: list[Json], limit: int, after: str) -> Json:

@@ -250,7 +250,7 @@ def concerns_of_wheels(wheels: Sequence[BucketWheel], limits: Thresholds, now_ms
                 kind="wheel_overdue",
                 level="alarm",
                 text=f"The wheel of bucket {wheel.bucket} should turn, and nobody turns it: {messages} may come late.",
-                command=f"hourwheel scheduled messages --from {wheel.starts_at} --to {wheel.ends_at}",
+                command=f"hourwheel scheduled list --from {wheel.starts_at} --to {wheel.ends_at}",
                 name=wheel.bucket,
                 messages=wheel.messages,
                 since=wheel.starts_at,

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from hourwheel.api.control.bodies import DeathDetail, DeathReason, Offset, QueueNumber, check_detail
+from hourwheel.model.fields import Text
+from hourwheel.model.messages import Key
 from hourwheel.model.overview import OverviewSort, SortOrder
 
 # The most entries of a page. A subject lists its first hundred groups, so a page of subjects names at most 10,000.
@@ -51,11 +53,14 @@ class DeadQuery(PageQuery):
 
 class DelayedQuery(PageQuery):
     """Asks for a page of delayed messages that are due in a span of time, with or without the beginnings of their
-    bodies."""
+    bodies: all, or those with a key, a tag or the id that their sender gave."""
 
     since: TimeText | None = None
     until: TimeText | None = None
     bodies: bool = False
+    key: Key | None = None
+    tag: Text | None = None
+    id: Text | None = None
 
 
 class DueQuery(_Query):

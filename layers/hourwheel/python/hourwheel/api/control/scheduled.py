@@ -4,7 +4,7 @@ from hourwheel.api.control.bodies import RescheduleBody
 from hourwheel.api.control.queries import DelayedQuery, PageQuery, PendingQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text, time_of
-from hourwheel.delay.lists.delayed_list import DelayedRequest
+from hourwheel.delay.lists.delayed_list import DelayedFilter, DelayedRequest
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.times import rfc3339
 
@@ -58,7 +58,8 @@ def _delayed_request(event: Event) -> DelayedRequest:
     query = decode_query(DelayedQuery, event)
     since_ms = time_of(query.since, "from")
     until_ms = time_of(query.until, "to")
-    return DelayedRequest(since_ms, until_ms, query.after, query.limit, query.bodies)
+    which = DelayedFilter(query.key, query.tag, query.id)
+    return DelayedRequest(since_ms, until_ms, query.after, query.limit, query.bodies, which)
 
 
 def list_orphans(deployment: Deployment, event: Event) -> Response:

@@ -64,8 +64,8 @@ def move(
     _print_outcome(ctx, message, done, state="moved")
 
 
-@app.command("list")
-def list_(
+@app.command()
+def count(
     ctx: typer.Context,
     subject: SubjectArgument,
     hours: Annotated[
@@ -77,7 +77,7 @@ def list_(
 ) -> None:
     """Count the delayed messages of a subject by the hour in which they are due, and tell when the next one is.
 
-    Example: hourwheel scheduled list orders --hours 24
+    Example: hourwheel scheduled count orders --hours 24
     """
     with connect(ctx) as api:
         counts = api.pending(subject, hours=hours)
@@ -89,8 +89,8 @@ def list_(
     write_line(_counted(counts, hours))
 
 
-@app.command()
-def messages(
+@app.command("list")
+def list_(
     ctx: typer.Context,
     subject: Annotated[str | None, typer.Argument(help="The subject; all if it is left out.")] = None,
     since: Annotated[
@@ -101,17 +101,21 @@ def messages(
     ] = None,
     until: Annotated[str | None, typer.Option("--to", help="Due before this time.")] = None,
     bodies: Annotated[bool, typer.Option("--bodies", help="Print the beginnings of their bodies.")] = False,
-    limit: LimitOption = 100,
+    key: Annotated[str | None, typer.Option("--key", help="Of this key.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="With this tag.")] = None,
+    message_id: Annotated[str | None, typer.Option("--id", help="With this id, which the sender gave.")] = None,
+    limit: LimitOption = 50,
     after: AfterOption = None,
 ) -> None:
     """List delayed messages one by one, the next due first. Prints the ids that show, move and cancel take.
 
-    Example: hourwheel scheduled messages orders --bodies --limit 10
+    Example: hourwheel scheduled list orders --key customer-42 --limit 10
     """
     begin, end = moment(since, "--from"), moment(until, "--to")
     with connect(ctx) as api:
         call = api.list_delayed if subject is None else partial(api.list_subject_delayed, subject)
-        listed, following = first(partial(call, since=begin, until=end, bodies=bodies), limit, after)
+        call = partial(call, since=begin, until=end, bodies=bodies, key=key, tag=tag, message_id=message_id)
+        listed, following = first(call, limit, after)
     columns = ["deliver at", "subject", "state", "key", "id", *(["body"] if bodies else []), "scheduled id"]
     names = [column.replace(" ", "_") for column in columns]
     write_list(ctx, listed, columns, lambda message: [getattr(message, name) for name in names])

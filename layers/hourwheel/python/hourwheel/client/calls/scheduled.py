@@ -68,6 +68,9 @@ class ScheduledCalls(Calls):
         limit: int = 100,
         after: str | None = None,
         bodies: bool = False,
+        key: str | None = None,
+        tag: str | None = None,
+        message_id: str | None = None,
     ) -> DelayedPage:
         """Lists up to ``limit`` (1 to 100) delayed messages of all subjects, from behind the cursor ``after``.
 
@@ -75,7 +78,8 @@ class ScheduledCalls(Calls):
         without an end), hour by hour. Within an hour they are sorted by their time; an hour with more than 1,000
         messages is sorted in stretches of 1,000. With ``bodies`` each message has the beginning of its body. A page may
         have few messages though there is a next page; it has none at the end of the list, or where the server has
-        searched for 5 s.
+        searched for 5 s. ``key``, ``tag`` and ``message_id``, the id that the sender gave, choose messages: the server
+        then reads all that are due in the span.
 
         Raises:
             BadRequest: the span is empty, or ``after`` is the cursor of another list.
@@ -86,7 +90,9 @@ class ScheduledCalls(Calls):
             >>> result[0].scheduled_id in {message.scheduled_id for message in api.list_delayed().messages}
             True
         """
-        return self._delayed(path("delayed"), since, until, limit=limit, after=after, bodies=bodies)
+        return self._delayed(
+            path("delayed"), since, until, limit=limit, after=after, bodies=bodies, key=key, tag=tag, id=message_id
+        )
 
     def list_subject_delayed(
         self,
@@ -97,6 +103,9 @@ class ScheduledCalls(Calls):
         limit: int = 100,
         after: str | None = None,
         bodies: bool = False,
+        key: str | None = None,
+        tag: str | None = None,
+        message_id: str | None = None,
     ) -> DelayedPage:
         """Lists the delayed messages of one subject. The arguments are those of ``list_delayed``.
 
@@ -112,7 +121,9 @@ class ScheduledCalls(Calls):
             True
         """
         target = path("subjects", subject, "delayed")
-        return self._delayed(target, since, until, limit=limit, after=after, bodies=bodies)
+        return self._delayed(
+            target, since, until, limit=limit, after=after, bodies=bodies, key=key, tag=tag, id=message_id
+        )
 
     def _delayed(self, target: str, since: datetime | None, until: datetime | None, **how: Any) -> DelayedPage:
         target += query(**span_text(since, until), **{**how, "bodies": "true" if how["bodies"] else None})

@@ -116,10 +116,13 @@ function chartOf(kind, options) {
   const frame = element("div", { class: "chart-frame" });
   const reading = element("div", { class: "legend" });
   const numbers = options.table === false ? null : element("details", {}, element("summary", {}, "Numbers"));
-  const figure = element("figure", { class: `chart ${kind}` }, caption, frame, reading, numbers);
+  const opener = options.onSelect ? element("button", { type: "button", class: "opener" }) : null;
+  const figure = element("figure", { class: `chart ${kind}${opener ? " selectable" : ""}` }, caption, frame, reading, opener, numbers);
   const model = modelOf(kind, options);
-  const index = model.places.length - 1;
-  const chart = { kind, options, model, index, active: false, width: 720, figure, caption, frame, reading, numbers };
+  // A bar to open is one that has something; of a line the last place is the newest.
+  const filled = opener ? model.bars.findIndex(({ value }) => value > 0) : -1;
+  const index = filled >= 0 ? filled : model.places.length - 1;
+  const chart = { kind, options, model, index, active: false, width: 720, figure, caption, frame, reading, opener, numbers };
   charts.set(figure, chart);
   listen(chart);
   draw(chart);
@@ -266,6 +269,7 @@ function read(chart) {
     const mark = (rect, number) => rect.classList.toggle("at", chart.active && number === index);
     frame.querySelectorAll("rect").forEach(mark);
   }
+  if (chart.opener) chart.opener.textContent = `${capital(options.selectText ?? "open the bar")}: ${where}`;
   reading.replaceChildren(
     element("span", { class: "where" }, where),
     ...values.map(([one, text]) => {
@@ -275,8 +279,11 @@ function read(chart) {
   );
 }
 
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
 function listen(chart) {
-  const { frame, numbers } = chart;
+  const { frame, opener, numbers } = chart;
+  opener?.addEventListener("click", () => select(chart, chart.index));
   const activate = (active) => {
     chart.active = active;
     read(chart);

@@ -30,17 +30,17 @@ export function openDialog(title, ...children) {
  *
  * `text` says what will happen. `details` is a node or a list of nodes: more about it, or fields that `act` reads.
  * `act({signal, progress})` does it: `progress(text)` shows how far it is, `signal` aborts when the person cancels.
- * `done(result)` is called after success. The button works once: a second press does nothing. After an error the dialog
+ * `label` is the text of the button that acts, `no` that of the one that does not. `done(result)` is called after success. The button works once: a second press does nothing. After an error the dialog
  * stays open and shows it. Returns a promise of whether `act` succeeded.
  */
-export function confirmAct({ title, text, details, danger = false, label, act, done }) {
+export function confirmAct({ title, text, details, danger = false, label, no: refuses = "Cancel", act, done }) {
   if (settings.readOnly) {
     toast("The console is read-only: nothing was changed.");
     return Promise.resolve(false);
   }
   const controller = new AbortController();
   const yes = h("button", { type: "submit", class: danger ? "danger" : "primary" }, label);
-  const no = h("button", { type: "button" }, "Cancel");
+  const no = h("button", { type: "button" }, refuses);
   const shown = h("div", { role: "alert" });
   const progress = h("p", { role: "status", class: "small" });
   const form = h("form", { method: "dialog" }, text && h("p", null, text), details, shown, progress);

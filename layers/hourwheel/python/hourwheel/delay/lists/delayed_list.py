@@ -62,16 +62,35 @@ _CURSOR = re.compile(
 )
 
 
+class DelayedFilter(NamedTuple):
+    """Chooses delayed messages by key, by one of their tags, and by the id that their sender gave. None takes any."""
+
+    key: str | None = None
+    tag: str | None = None
+    id: str | None = None
+
+    def takes(self, message: Message) -> bool:
+        return (
+            self.key in (None, message.key)
+            and (self.tag is None or self.tag in (message.tags or ()))
+            and self.id in (None, message.id)
+        )
+
+
+ANY_MESSAGE = DelayedFilter()
+
+
 class DelayedRequest(NamedTuple):
     """Asks for up to ``limit`` messages that are due from ``since_ms`` (Unix milliseconds; None: the current hour) on
     and before ``until_ms`` (None: whenever), behind the cursor ``after``. With ``bodies`` they come with the beginnings
-    of their bodies."""
+    of their bodies. ``which`` chooses some of them."""
 
     since_ms: int | None = None
     until_ms: int | None = None
     after: str | None = None
     limit: int = 100
     bodies: bool = False
+    which: DelayedFilter = ANY_MESSAGE
 
 
 class _ListedMessage(msgspec.Struct, frozen=True, order=True):
@@ -126,6 +145,7 @@ class _Stretch:
     is_last: bool = False
     rows: dict[int, tuple[Row, DueTimes]] = field(default_factory=dict)
     entries: list[_ListedMessage] = field(default_factory=list)
+    decoded: dict[int, list[msgspec.Raw] | Corrupt] = field(default_factory=dict)
     read_rows: int = 0
     read_bytes: int = 0
 
@@ -177,7 +197,7 @@ class DelayedList:
         On DynamoDB: a query for each 500 buckets, and for each of up to 100 of them one for each 128 of its rows, up to
         2,000 rows in all. Before the first message is found, there are as many as the time allows. For each bucket with
         messages on the page a batch of gets, and where messages are due the search of the dispatch log. An object for
-        each row of the page that is stored as one.
+        each row of the page that is stored as one, and with a filter for each such row that is read.
         """
         self._began_ms = self.context.clock.now_ms()
         first_ms, end_ms = self._span
@@ -199,7 +219,9 @@ class DelayedList:
     def _name(self) -> str:
         """The name of the list in its cursors: what the caller asked for, as a default moves with the clock."""
         name = "" if self.subject is None else self.subject.name
-        return f"{name} {self.request.since_ms} {self.request.until_ms}"
+        which = self.request.which
+        chosen = "" if which == ANY_MESSAGE else f" {tuple(which)}"
+        return f"{name} {self.request.since_ms} {self.request.until_ms}{chosen}"
 
     @property
     def _address(self) -> Address | None:
@@ -256,6 +278,8 @@ class DelayedList:
         entries = sorted(stretch.entries)
         if position.end_row:
             entries = [entry for entry in entries if entry > position.last]
+        if self.request.which != ANY_MESSAGE:
+            entries = [entry for entry in entries if self._takes(stretch, entry)]
         chosen = entries[: self.request.limit - len(self._messages)]
         shown = self._show(stretch, chosen, closed=closed)
         if shown < len(entries):
@@ -280,14 +304,13 @@ class DelayedList:
     def _show(self, stretch: _Stretch, entries: Sequence[_ListedMessage], *, closed: bool) -> int:
         """Adds the messages; returns how many, which are fewer where their rows take too many bytes."""
         states = states_of(self.context, stretch.bucket, entries, closed=closed) if entries else []
-        decoded: dict[int, list[msgspec.Raw] | Corrupt] = {}
         for number, (entry, state) in enumerate(zip(entries, states, strict=True)):
             row, due_times = stretch.rows[entry.row_no]
-            if entry.row_no not in decoded:
+            if entry.row_no not in stretch.decoded:
                 if self._messages and self._decoded_bytes + row.raw_bytes > _BODIES_BYTES:
                     return number
                 self._decoded_bytes += row.raw_bytes
-                decoded[entry.row_no] = self._raw(row)
+                stretch.decoded[entry.row_no] = self._raw(row)
             scheduled = SchedulePosition(stretch.bucket, entry.row_no, entry.index)
             listed = DelayedMessage(
                 scheduled_id=sign_scheduled_id(self.secret, scheduled),
@@ -296,9 +319,20 @@ class DelayedList:
                 state=state,
                 precision="minute" if due_times.minute else None,
             )
-            self._describe(listed, row, entry.index, decoded[entry.row_no])
+            self._describe(listed, row, entry.index, stretch.decoded[entry.row_no])
             self._messages.append(listed)
         return len(entries)
+
+    def _takes(self, stretch: _Stretch, entry: _ListedMessage) -> bool:
+        """Returns whether the filter takes a message. It takes none that cannot be read."""
+        row, _ = stretch.rows[entry.row_no]
+        raw = stretch.decoded.get(entry.row_no)
+        if raw is None:
+            raw = stretch.decoded[entry.row_no] = self._raw(row)
+        try:
+            return not isinstance(raw, Corrupt) and self.request.which.takes(_message_of(row, entry.index, raw))
+        except Corrupt:
+            return False
 
     def _raw(self, row: Row) -> list[msgspec.Raw] | Corrupt:
         try:
@@ -312,7 +346,7 @@ class DelayedList:
         try:
             if isinstance(raw, Corrupt):
                 raise raw
-            (message,) = with_ids(row, [decode_one(raw[index])], [index])
+            message = _message_of(row, index, raw)
         except Corrupt as error:
             listed.damaged = str(error)
             return
@@ -321,6 +355,11 @@ class DelayedList:
         listed.size = message_bytes(message)
         if self.request.bodies:
             _add_body(listed, message)
+
+
+def _message_of(row: Row, index: int, raw: list[msgspec.Raw]) -> Message:
+    (message,) = with_ids(row, [decode_one(raw[index])], [index])
+    return message
 
 
 def _add_body(listed: DelayedMessage, message: Message) -> None:

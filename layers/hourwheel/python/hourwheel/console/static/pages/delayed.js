@@ -1,6 +1,6 @@
 /**
- * Delayed messages: when they are due, those of an hour one by one, one of them by its id, and the wheels that hand
- * them over.
+ * Delayed messages: the next ones first, chosen by subject, key, tag and id; when they are due; and, folded away, the
+ * wheels that hand them over.
  */
 
 import { get, poll } from "../api.js";
@@ -18,42 +18,59 @@ const EVERY_MS = 5_000;
 const INCOMPLETE = " The server has not counted all of it yet: the numbers are estimates.";
 
 export async function show({ root, query, signal, navigate }) {
-  const address = (changes) => withQuery("#/delayed", { subject: query.subject, ...changes });
+  const { subject, key, tag, sent } = query;
+  const address = (changes) => withQuery("#/delayed", { subject, key, tag, sent, ...changes });
   replace(
     root,
     heading({ title: "Delayed messages", crumbs: [["Overview", "#/"]] }),
     choice(query, navigate),
-    dueChart({ query, signal, navigate, address }),
     messagesOf({ query, signal, address }),
+    dueChart({ query, signal, navigate, address }),
     lookUp({ id: query.id, signal, navigate, address }),
-    !query.subject && delayedSubjects({ signal }),
-    wheels({ signal }),
+    !subject && delayedSubjects({ signal }),
+    folded(() => wheels({ signal })),
   );
 }
 
-/** Returns the field that narrows the chart to one subject. */
+const FIELDS = [
+  ["subject", "Subject (all if empty)", "24"],
+  ["key", "Key", "18"],
+  ["tag", "Tag", "12"],
+  ["sent", "Id that the sender gave", "20"],
+];
+
+/** Returns the fields that choose messages. The chart counts those of the subject, whatever their keys and tags. */
 function choice(query, navigate) {
-  const field = h("input", { type: "search", name: "subject", value: query.subject ?? "", size: "32" });
+  const fields = FIELDS.map(([name, label, size]) => [name, label, h("input", { type: "search", name, value: query[name] ?? "", size, autocomplete: "off" })]);
   const button = h("button", { type: "submit" }, "Show");
-  const form = h("form", { class: "filters" }, h("label", null, "Subject (all if empty)", field), button);
+  const form = h("form", { class: "filters" }, fields.map(([, label, field]) => h("label", null, label, field)), button);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    navigate(withQuery("#/delayed", { subject: field.value.trim() }));
+    const { level, at } = query;
+    const chosen = fields.map(([name, , field]) => [name, name === "subject" ? field.value.trim() : field.value]);
+    navigate(withQuery("#/delayed", { ...Object.fromEntries(chosen), level, at }));
   });
   return form;
 }
 
-/** Returns the list of the hour, or minute, that the page shows; null while it shows a longer span. */
+/** Returns a section that reads nothing until a person opens it. A wheel that is overdue is on the overview. */
+function folded(content) {
+  const box = h("details", { class: "folded" }, h("summary", null, "Wheels: who hands the messages over, and how late they were"));
+  box.addEventListener("toggle", () => box.open && box.children.length === 1 && box.append(content()));
+  return box;
+}
+
+/** Returns the list of the span that the page shows: at first the next messages, whenever they are due. */
 function messagesOf({ query, signal, address }) {
   const span = spanOf(query, Date.now(), isUtc());
-  if (span.level !== "hour") return null;
   const minute = minuteOf(query, span);
-  const [from, to] = minute ?? [span.from, span.to];
-  const here = { level: span.level, at: span.from };
+  const [from, to] = minute ?? [span.from, span.level === "years" ? null : span.to];
+  const here = span.level === "years" ? {} : { level: span.level, at: span.from };
   return delayedMessages({
     subject: query.subject,
     from,
     to,
+    which: { key: query.key, tag: query.tag, id: query.sent },
     after: query.after,
     signal,
     hour: minute && address(here),

@@ -1,5 +1,5 @@
 /**
- * The delayed messages of an hour or a minute, one by one, each with its acts.
+ * The delayed messages of a span of time, the next due first, each with its acts.
  */
 
 import { get, poll, settings } from "../../api.js";
@@ -16,15 +16,17 @@ import { askCancel, askMove, KINDS } from "./scheduled_message.js";
 const EVERY_MS = 5_000;
 const PAGE = 50;
 
-/** Returns the section with the messages that are due from `from` on and before `to`, from behind the cursor `after`.
- * `hour` is the address of the whole hour, if this is a minute of it; `following(after)` that of another page. */
-export function delayedMessages({ subject, from, to, after, signal, hour, following }) {
+/** Returns the section with the messages that are due from `from` on and before `to` (null: whenever), from behind the
+ * cursor `after`. `which` chooses some of them: `{key, tag, id}`. `hour` is the address of the whole hour, if this is a
+ * minute of it; `following(after)` that of another page. */
+export function delayedMessages({ subject, from, to, which, after, signal, hour, following }) {
   const panel = h("div", null);
   const shown = h("div", null);
   const said = h("p", { class: "muted", role: "status" });
   const pager = h("nav", { class: "pager", "aria-label": "Pages of delayed messages" });
   const calls = subject ? path`subjects/${subject}/delayed` : "delayed";
-  const asked = { from: new Date(from).toISOString(), to: new Date(to).toISOString(), limit: PAGE, bodies: true };
+  const until = to && new Date(to).toISOString();
+  const asked = { from: new Date(from).toISOString(), to: until, limit: PAGE, bodies: true, ...which };
   const page = { panel, refresh: () => {} };
   const rows = table({
     caption: "Delayed messages",
@@ -49,7 +51,7 @@ export function delayedMessages({ subject, from, to, after, signal, hour, follow
   };
   page.refresh = poll(load, { everyMs: EVERY_MS, signal, onError }).refresh;
   const way = hour && h("p", null, `Of the minute ${timeText(from)}. `, h("a", { href: hour }, "Show the whole hour"));
-  return section("Messages", way, shown, said, pager, panel);
+  return section(to ? "Messages" : "Next messages", way, shown, said, pager, panel);
 }
 
 function columnsOf(subject, page) {
@@ -72,8 +74,8 @@ function actsOf(row, page) {
   return h(
     "div",
     { class: "actions" },
-    actButton("Move", () => askMove(row.scheduled_id, row, page.refresh)),
-    actButton("Cancel", () => askCancel(row.scheduled_id, row, page.refresh), { danger: true }),
+    actButton("Move…", () => askMove(row.scheduled_id, row, page.refresh)),
+    actButton("Cancel…", () => askCancel(row.scheduled_id, row, page.refresh), { danger: true }),
   );
 }
 

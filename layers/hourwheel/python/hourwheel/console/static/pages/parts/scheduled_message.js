@@ -86,6 +86,7 @@ export function askCancel(id, found, done) {
     text: `${described(found)} will never be sent. This cannot be undone.`,
     danger: true,
     label: "Cancel the message",
+    no: "Keep it",
     act: () => del(path`scheduled/${id}`),
     done: (result) => {
       const isLate = result.state === "dispatched";
