@@ -28,6 +28,7 @@ PAIRS = {
     "DelayedMessage": WIRE,
     "DelayedPage": WIRE,
     "DueCounts": WIRE,
+    "EarlyRetries": WIRE,
     "DueCount": WIRE,
     "Group": WIRE,
     "GroupOverview": WIRE,

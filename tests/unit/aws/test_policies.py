@@ -57,6 +57,7 @@ OPERATORS = {
     "GET /v1/subjects/{subject}/groups/{group}/consumers",
     "GET /v1/subjects/{subject}/groups/{group}/leases",
     "GET /v1/subjects/{subject}/groups/{group}/retries",
+    "POST /v1/subjects/{subject}/groups/{group}/retries",
     "POST /v1/subjects/{subject}/groups/{group}/consumers/{consumer}/leave",
     "GET /v1/subjects/{subject}/groups/{group}/push",  # tells the signing secret
 }

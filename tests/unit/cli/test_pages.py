@@ -14,16 +14,16 @@ def bury(shell: Shell, count: int) -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_list_of_delayed_messages_goes_on_behind_its_limit(shell: Shell, as_json: bool) -> None:
-    shell.ok("produce", "orders", *map(str, range(150)), "--delay", "1h")
+    shell.ok("produce", "orders", *map(str, range(80)), "--delay", "1h")
     for command in (["scheduled", "list", "orders"], ["scheduled", "list"]):
         listed = shell(*command, *["--json"] * as_json)
         assert listed.exit_code == 0
-        assert listed.stderr.startswith(MORE.format("100"))
+        assert listed.stderr.startswith(MORE.format("50"))
     ids = [each["scheduled_id"] for each in shell.json("scheduled", "list", "orders")]
-    rest = shell("scheduled", "list", "orders", "--after", "100")
+    rest = shell("scheduled", "list", "orders", "--after", "50")
     assert rest.stderr == ""
-    ids += [each["scheduled_id"] for each in shell.json("scheduled", "list", "orders", "--after", "100")]
-    assert len(set(ids)) == 150
+    ids += [each["scheduled_id"] for each in shell.json("scheduled", "list", "orders", "--after", "50")]
+    assert len(set(ids)) == 80
 
 
 def test_a_list_of_dead_letters_goes_on_behind_its_limit(shell: Shell) -> None:

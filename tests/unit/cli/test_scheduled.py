@@ -127,7 +127,9 @@ def test_messages_are_listed_one_by_one(shell: Shell) -> None:
         ("orders", "cancelled"),
     ]
     assert [each["scheduled_id"] for each in shell.json("scheduled", "list", "orders")] == [sooner, later]
-    shell.ok("produce", "orders", "d", "--id", "o-1", "--key", "k", "--tag", "eu", "--deliver-at", "2026-11-20T12:00Z")
+    shell.ok(
+        "produce", "orders", "d", "--id", "o-1", "--key", "k", "--tag", "eu", "--deliver-at", "2026-11-20T12:00:00Z"
+    )
     for chosen in (("--id", "o-1"), ("--key", "k"), ("--tag", "eu")):
         assert [each["id"] for each in shell.json("scheduled", "list", "orders", *chosen)] == ["o-1"]
         assert shell.json("scheduled", "list", *chosen[:1], "other") == []

@@ -61,6 +61,7 @@ _HANDLERS: dict[str, Callable[[Deployment, Event], Response]] = {
     "leave": consumers.leave,
     "list_leases": consumers.list_leases,
     "count_retries": consumers.count_retries,
+    "retry_now": consumers.retry_now,
     "list_dead": dead_letters.list_dead,
     "drop": dead_letters.drop,
     "redrive": dead_letters.redrive,

@@ -91,6 +91,7 @@ ROUTES = (
     HttpRoute("POST", f"{_GROUP}/consumers/{{consumer}}/leave", "meta", "leave", parameters=queries.LeaveQuery),
     HttpRoute("GET", f"{_GROUP}/leases", "meta", "list_leases"),
     HttpRoute("GET", f"{_GROUP}/retries", "meta", "count_retries"),
+    HttpRoute("POST", f"{_GROUP}/retries", "meta", "retry_now", bodies.EarlyRetryBody),
     HttpRoute("GET", f"{_GROUP}/dead", "meta", "list_dead", parameters=queries.DeadQuery, scope="dead letters"),
     HttpRoute("DELETE", f"{_GROUP}/dead", "meta", "drop", bodies.SelectionBody, scope="dead letters"),
     HttpRoute("POST", f"{_GROUP}/dead/redrive", "meta", "redrive", bodies.SelectionBody, scope="dead letters"),

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 from hourwheel import __version__
 from hourwheel.cli import outbox, overview
 from hourwheel.cli.aws import cost, grants, policy
-from hourwheel.cli.groups import groups, lag
+from hourwheel.cli.groups import groups, lag, retry
 from hourwheel.cli.messages import consume, dead, messages, produce, scheduled
 from hourwheel.cli.misfits import describe_misfit, name_values, suggest_options
 from hourwheel.cli.output import write_error, write_raw
@@ -152,6 +152,8 @@ app.command()(consume.consume)
 app.add_typer(subjects.app, name="subject")
 app.add_typer(queues.app, name="queue")
 app.add_typer(cells.app, name="cell")
+groups.app.command()(retry.retry)
+groups.app.command()(retry.purge)
 app.add_typer(groups.app, name="group")
 app.add_typer(messages.app, name="message")
 app.add_typer(dead.app, name="dead")

@@ -25,6 +25,7 @@ from hourwheel.registry.records import unknown_group
 from hourwheel.registry.registry import Registry
 
 if TYPE_CHECKING:
+    from hourwheel.groups.early_retries import BackingOff
     from hourwheel.groups.state import GroupState
 
 
@@ -150,6 +151,14 @@ class GroupService:
         if decided and target_of(owner, member) is not None:
             start_free(self.registry.context, member)
         return decided
+
+    def backing_off(self, subject: str, group: str) -> "BackingOff":
+        """Returns the call that retries the messages of the group which wait for their delay."""
+        from hourwheel.groups.early_retries import BackingOff  # for operators alone
+
+        owner, member = self.records(subject, group)
+        members = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
+        return BackingOff(self.registry.context, owner, members, self.progress.pending_counts)
 
     def state(self, subject: str, group: str) -> "GroupState":
         """Returns the calls that show the retries and the open leases of the group."""

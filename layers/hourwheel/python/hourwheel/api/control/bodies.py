@@ -202,6 +202,21 @@ DeathReason = Literal["attempts", "rejected"]
 DeathDetail = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 
+class EarlyRetryBody(_Body):
+    """Chooses the messages that are retried at once: ``all`` that wait for their delay, or those with a ``key``, with
+    the ``detail`` that the consumer said of the failure, or with both."""
+
+    all: Literal[True] | None = None
+    key: MessageKey | None = None
+    detail: DeathDetail | None = None
+
+    def __post_init__(self) -> None:
+        if (self.all is None) is (self.key is None and self.detail is None):
+            raise ValueError(
+                'send {"all": true}, or a key, a detail or both' + _had(all=self.all, key=self.key, detail=self.detail)
+            )
+
+
 class SelectionBody(_Body, rename={"since": "from", "until": "to"}):
     """Selects dead letters by exactly one of ``all``, ``ids``, the time of death (``from``, ``to`` or both), or a
     ``reason``, which may have a ``detail``."""

@@ -1,8 +1,9 @@
 """Lists the consumers and leases of a group, counts its retries, and ends the leases of a consumer that left."""
 
+from hourwheel.api.control.bodies import EarlyRetryBody
 from hourwheel.api.control.queries import LeaveQuery
 from hourwheel.api.events import Event, Response, ok
-from hourwheel.api.requests import decode_query, path_name
+from hourwheel.api.requests import body_of, decode_control, decode_query, path_name
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.groups.consumers import ConsumerState
 from hourwheel.times import rfc3339
@@ -28,6 +29,14 @@ def list_leases(deployment: Deployment, event: Event) -> Response:
 def count_retries(deployment: Deployment, event: Event) -> Response:
     state = deployment.groups.state(path_name(event, "subject"), path_name(event, "group"))
     return ok(state.retries(deployment.pending_counts, deployment.opener))
+
+
+def retry_now(deployment: Deployment, event: Event) -> Response:
+    from hourwheel.groups.early_retries import RetryFilter  # for operators alone
+
+    body = decode_control(EarlyRetryBody, body_of(event))
+    waiting = deployment.groups.backing_off(path_name(event, "subject"), path_name(event, "group"))
+    return ok(waiting.retry(RetryFilter(body.key, body.detail)))
 
 
 def _consumer(state: ConsumerState) -> dict[str, object]:

@@ -162,6 +162,7 @@ class AsyncApi:
     leave = _awaited(GroupCalls.leave)
     lag = _awaited(GroupCalls.lag)
 
+    retry_now = _awaited(DeadLetterCalls.retry_now)
     list_dead = _awaited(DeadLetterCalls.list_dead)
     dead_reasons = _awaited(DeadLetterCalls.dead_reasons)
     get_dead = _awaited(DeadLetterCalls.get_dead)

@@ -7,7 +7,7 @@ import msgspec
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.records.dead import DeadLetter, DeadPage, DeadSelection, OrphanPage
-from hourwheel.client.records.overview import DeadReasons
+from hourwheel.client.records.overview import DeadReasons, EarlyRetries
 from hourwheel.client.transport.codec import path
 
 
@@ -20,6 +20,27 @@ class _Dropped(msgspec.Struct):
 
 
 class DeadLetterCalls(Calls):
+    def retry_now(self, subject: str, group: str, *, key: str | None = None, detail: str | None = None) -> EarlyRetries:
+        """Retries the messages of a group that wait for their delay at once: all, or those with a ``key``, or those of
+        whose failure the consumer said ``detail``. Up to 1,000 with one call.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            BadRequest: the group is ordered. It retries each key in its order.
+
+        Example:
+            >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
+            >>> later = Settlement(receipt=pull.receipt, retry=[RetryAt(0, delay="1h")])
+            >>> settled = api.settle("orders", "billing", [later])
+            >>> api.retry_now("orders", "billing").retried
+            1
+        """
+        body = {"all": True} if key is None and detail is None else {"key": key, "detail": detail}
+        target = path("subjects", subject, "groups", group, "retries")
+        given = {name: value for name, value in body.items() if value is not None}
+        answer: EarlyRetries = self._http.call("POST", target, answers(EarlyRetries), body=given)
+        return answer
+
     def list_dead(
         self,
         subject: str,

@@ -161,6 +161,18 @@ class RetryCounts(Struct, frozen=True, kw_only=True):
     complete: bool
 
 
+class EarlyRetries(Struct, frozen=True, kw_only=True):
+    """The number of messages that are retried at once. ``complete`` is False if a repeated call would find more.
+
+    Example:
+        >>> api.retry_now("orders", "billing")
+        EarlyRetries(retried=0, complete=True)
+    """
+
+    retried: int
+    complete: bool
+
+
 class OpenLease(Struct, frozen=True, kw_only=True):
     """A lease of ``messages`` to a consumer. The first message of the pull has ``offset`` in ``queue``; both are None
     for retries.

@@ -17,7 +17,7 @@ import { badges, facts, numbers, panel } from "./parts/panels.js";
 import { browseLink, deadLink, groupPath, subjectLink } from "./parts/paths.js";
 import { pushPanel } from "./parts/push.js";
 import { retriesPanel } from "./parts/retries.js";
-import { seekPanel } from "./parts/seek.js";
+import { purgeButton, seekPanel } from "./parts/seek.js";
 
 const EVERY_MS = 3000;
 const overview = ["Overview", "#/"];
@@ -157,7 +157,8 @@ function layout({ root, subject, name, signal, navigate, refresh }) {
     acts: h("div", { class: "forms" }),
   };
   const crumbs = [overview, [subject, subjectLink(subject)]];
-  const actions = [h("a", { href: deadLink(subject, name), class: "button" }, "Dead letters"), page.pause.node];
+  const dead = h("a", { href: deadLink(subject, name), class: "button" }, "Dead letters");
+  const actions = [dead, page.pause.node, purgeButton(subject, name, refresh)];
   replace(
     root,
     heading({ title: name, crumbs, badges: page.state, actions }),

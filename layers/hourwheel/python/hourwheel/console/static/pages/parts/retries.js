@@ -1,7 +1,8 @@
 /** Shows the retries of a group by their attempt. */
 
-import { get } from "../../api.js";
+import { get, post } from "../../api.js";
 import { barChart, updateChart } from "../../charts.js";
+import { actButton, confirmAct, toast } from "../../dialog.js";
 import { h } from "../../dom.js";
 import { count } from "../../format.js";
 import { panel } from "./panels.js";
@@ -27,12 +28,47 @@ export function retriesNote({ attempts, complete }) {
   return complete ? `${counted}.` : `${counted}, and there are more.`;
 }
 
-/** Returns `{node, load()}`. */
-export function retriesPanel(subject, group) {
+/** Returns the body of the request for what the fields of the question say. */
+export function chosenRetries(key, detail) {
+  if (!key && !detail) return { all: true };
+  return { ...(key && { key }), ...(detail && { detail }) };
+}
+
+/** Asks, and retries messages at once, as many calls as that takes; `done` is called afterwards. */
+function askRetry(path, done) {
+  const key = h("input", { type: "text", name: "key", size: "24" });
+  const detail = h("input", { type: "text", name: "error", size: "40" });
+  confirmAct({
+    title: "Retry now?",
+    text: "Messages that wait for the delay of their retry can be pulled at once. Fill a field to choose some of them.",
+    details: [
+      h("label", { class: "field" }, "Key", key),
+      h("label", { class: "field" }, "Error, as the consumer told it", detail),
+    ],
+    label: "Retry now",
+    act: async ({ signal, progress }) => {
+      let retried = 0;
+      for (;;) {
+        const answer = await post(path, chosenRetries(key.value, detail.value), { signal });
+        retried += answer.retried;
+        progress(`${count(retried)} so far.`);
+        if (answer.complete || !answer.retried) return retried;
+      }
+    },
+    done: (retried) => {
+      toast(`${count(retried)} ${retried === 1 ? "message is" : "messages are"} retried now.`);
+      return done();
+    },
+  });
+}
+
+/** Returns `{node, load()}`. An ordered group retries each key in its order: it offers no earlier retry. */
+export function retriesPanel(subject, group, { ordered = false } = {}) {
   const own = panel("Retries by attempt");
   const chart = barChart(retriesChart({ attempts: [] }));
   const note = h("p", { class: "small" });
-  own.show(chart, note);
+  const press = () => askRetry(`${groupPath(subject, group)}/retries`, () => load());
+  own.show(chart, note, !ordered && actButton("Retry now…", press));
   const load = own.guard(async () => {
     const answer = await get(`${groupPath(subject, group)}/retries`);
     updateChart(chart, retriesChart(answer));

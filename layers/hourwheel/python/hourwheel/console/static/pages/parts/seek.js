@@ -1,7 +1,7 @@
 /** Moves a group to another place, after it said how many messages that is. */
 
 import { post } from "../../api.js";
-import { confirmAct } from "../../dialog.js";
+import { actButton, confirmAct, toast } from "../../dialog.js";
 import { h, on } from "../../dom.js";
 import { count } from "../../format.js";
 import { choice, disclosure, fieldsOf, form, lines, textField, timeField } from "./forms.js";
@@ -29,6 +29,25 @@ export function seekDetails({ positions }) {
     over ? `${count(over)} messages are passed over.` : "No message is passed over.",
     ...positions.map(({ queue, offset }) => `Queue ${queue} goes on at offset ${count(offset)}.`),
   ];
+}
+
+/** Returns the button that passes over all messages that wait, after it said how many these are. */
+export function purgeButton(subject, group, changed) {
+  const path = `${groupPath(subject, group)}/seek`;
+  const press = async () => {
+    const answer = await post(path, { to: "end", dry_run: true });
+    const over = sum(answer.positions, "passed_over");
+    confirmAct({
+      title: `Purge ${group}?`,
+      text: `The group passes over ${count(over)} ${over === 1 ? "message" : "messages"}. They stay for other groups, and a seek leads back to them. Leased messages, retries and dead letters stay as they are.`,
+      danger: true,
+      label: "Purge",
+      no: "Keep them",
+      act: () => post(path, { to: "end" }),
+      done: changed,
+    });
+  };
+  return actButton("Purge…", () => press().catch((error) => toast(error.message)));
 }
 
 /** Returns the panel; `changed` is called after the seek. */
