@@ -357,6 +357,15 @@ def test_the_help_of_serve_has_the_tokens_too(shell: Shell) -> None:
     assert "HOURWHEEL_TOKEN_FILE" in shown
 
 
+def test_serve_takes_where_it_runs_from_variables_and_an_option_decides(
+    shell: Shell, served: list[ServeOptions], tmp_path: Path
+) -> None:
+    where = {"HOURWHEEL_DATA": str(tmp_path), "HOURWHEEL_HOST": "127.0.0.2", "HOURWHEEL_PORT": "7421"}
+    assert shell("serve", **where).exit_code == 7
+    assert shell("serve", "--port", "7422", **where).exit_code == 7
+    assert served == [ServeOptions(data=tmp_path, host="127.0.0.2", port=port) for port in (7_421, 7_422)]
+
+
 def test_serve_hands_its_options_over(shell: Shell, served: list[ServeOptions], tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--port", "0"]
     result = shell(

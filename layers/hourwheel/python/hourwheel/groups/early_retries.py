@@ -25,7 +25,7 @@ from hourwheel.times import within
 _MOST = 1_000  # messages of a call: each takes about six writes
 _LONGEST_MS = 5_000  # a call of Lambda has 30 s; the caller repeats the call
 _PATIENCE_MS = 1_000  # for the wheel of a message that is due at this moment: the wheel then hands the message over
-_FAR_MS = 732 * 86_400_000  # a consumer may delay a retry as long as a producer a message
+_FAR_MS = 31 * 86_400_000  # policies delay by 30 days at most; the rows of two years may be millions
 
 
 class RetryFilter(NamedTuple):

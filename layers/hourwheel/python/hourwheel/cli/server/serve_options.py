@@ -5,15 +5,17 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import typer
 
-DataOption = Annotated[Path, typer.Option(help="Data directory; created if it does not exist.")]
+DataOption = Annotated[
+    Path, typer.Option(envvar="HOURWHEEL_DATA", help="Data directory; created if it does not exist.")
+]
 CellOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=DIRECTORY", help="Data directory of another cell, for example on another disk. Repeatable."
     ),
 ]
-HostOption = Annotated[str, typer.Option(help="Address to listen on.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")]
+HostOption = Annotated[str, typer.Option(envvar="HOURWHEEL_HOST", help="Address to listen on.")]
+PortOption = Annotated[int, typer.Option(envvar="HOURWHEEL_PORT", min=0, max=65_535, help="Port to listen on.")]
 TokenOption = Annotated[
     list[str] | None,
     typer.Option(
