@@ -18,7 +18,7 @@ from hourwheel.embedded.prometheus import _labels
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.messages import NewMessage
-from hourwheel.model.pulls import PullRequest, Settlement
+from hourwheel.model.pulls import PullRequest, RetryLater, Settlement
 from hourwheel.system import SystemClock
 from tests.support import NOON_MS, HandClock
 
@@ -99,6 +99,22 @@ def test_counters_gauges_and_groups_are_told(server: Server, clock: HandClock) -
     assert answer.value("hourwheel_wheels_turning") == 0
     assert answer.value("hourwheel_build_info", version=__version__) == 1
     assert answer.value("process_start_time_seconds") == NOON_MS / 1_000
+
+
+def test_what_waits_for_a_delay_pauses_and_consumers_are_told(server: Server, clock: HandClock) -> None:
+    deployment = server.runtime.deployment
+    deployment.produce("orders", [NewMessage(body="a"), NewMessage(body="later", delay="2h")])
+    for consumer in ("c1", "c2"):
+        for pull in deployment.pull("orders", "billing", PullRequest(consumer=consumer)).pulls:
+            retry = [RetryLater(index=0, delay="1h")]
+            deployment.settle("orders", "billing", [Settlement(receipt=pull.receipt, retry=retry)])
+    deployment.groups.pause("orders", "billing", paused=True)
+    clock.pass_time(6)
+    answer = server.get()
+    names = ("backing_off", "paused", "consumers", "retrying")
+    group = {name: answer.value(f"hourwheel_group_{name}", subject="orders", group="billing") for name in names}
+    assert group == {"backing_off": 1, "paused": 1, "consumers": 2, "retrying": 0}
+    assert answer.value("hourwheel_delayed") == 1
 
 
 def test_lateness_is_a_histogram_of_seconds(server: Server) -> None:

@@ -9,6 +9,7 @@ from hourwheel import __version__
 from hourwheel.adapters.metrics import BOUNDS_SECONDS, Histogram
 from hourwheel.api.events import Response
 from hourwheel.dead_letters.dead import DeadLetters
+from hourwheel.delay.lists.pending_counts import count_of
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.embedded.workers.wheels import Wheels
 from hourwheel.groups.progress import lag_of
@@ -21,6 +22,7 @@ from hourwheel.times import parse_rfc3339
 
 _HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 
+_DELAYED_ROWS = 20_000  # of schedule logs, read by one computation: about 100 ms; the next one goes on
 _KEPT_MS = 5_000
 _SHARE = 20
 """The metrics of groups are computed anew after 5 s, or after 20 times as long as the last computation took. So they
@@ -58,7 +60,10 @@ _GROUP_GAUGES = (
     ("waiting", "Messages that wait in the queues."),
     ("in_flight", "Messages that are leased."),
     ("retrying", "Messages that can be pulled again for a retry."),
+    ("backing_off", "Messages that wait for the delay of their retry."),
     ("dead", "Dead letters."),
+    ("paused", "1 if the group or its subject is paused."),
+    ("consumers", "Consumers that pulled from this server within ten minutes."),
     ("held_keys", "Keys of an ordered group that a failed message holds back."),
     ("oldest_seconds", "Age of the oldest waiting message in seconds."),
 )
@@ -126,6 +131,10 @@ class Exporter:
 
     def _all_group_lines(self) -> Iterator[str]:
         deployment = self._runtime.deployment
+        pending, _ = deployment.pending_counts.everywhere(deployment.context, most_rows=_DELAYED_ROWS)
+        consumers = deployment.seen_pulls.consumers(self._clock.now_ms())
+        text = "Delayed messages of all subjects that are not due yet."
+        yield from _family("hourwheel_delayed", "gauge", text, [({}, count_of(pending, None))])
         groups: list[tuple[dict[str, str], dict[str, float]]] = []
         for subject in deployment.registry.all_subjects():
             if subject.deleted:
@@ -139,7 +148,10 @@ class Exporter:
                 with deployment.leases.faults.contained(
                     deployment.context, f"the lag of {group.member} on {subject.name}"
                 ):
-                    groups.append((labels, self._metrics(subject, group)))
+                    metrics = self._metrics(subject, group)
+                    metrics["backing_off"] += max(0, pending[subject.name, subject.generation, group.member])
+                    metrics["consumers"] = consumers[subject.name, group.shared_name]
+                    groups.append((labels, metrics))
         kept = nlargest(self._most, groups, key=_size)
         kept.sort(key=lambda entry: (entry[0]["subject"], entry[0]["group"], entry[0].get("consumer", "")))
         dropped = (len(groups) - len(kept)) * len(_GROUP_GAUGES)
@@ -157,6 +169,8 @@ class Exporter:
             "waiting": lag.waiting,
             "in_flight": lag.in_flight,
             "retrying": lag.retrying,
+            "backing_off": lag.backing_off,
+            "paused": subject.paused or group.paused,
             "dead": lag.dead,
             "held_keys": lag.held.keys if isinstance(lag.held, HeldKeys) else 0,
             "oldest_seconds": self._age(lag),

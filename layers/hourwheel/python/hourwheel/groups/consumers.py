@@ -8,6 +8,7 @@ A leave is a settlement of each open pull row of the consumer: a conditional upd
 settlement of the consumer cannot both take effect.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -103,6 +104,11 @@ class SeenPulls:
     def latest_ms(self, subject: str, group: str) -> int:
         """Returns the time of the last pull of the group that this process remembers; 0 if there is none."""
         return self._latest.get((subject, group), 0)
+
+    def consumers(self, now_ms: int) -> Counter[tuple[str, str]]:
+        """Returns the number of the consumers of each group that pulled lately."""
+        recent = (pull for pull, at_ms in list(self._pulls.items()) if abs(now_ms - at_ms) < _RECENT_MS)
+        return Counter((subject, group) for subject, group, _ in recent)
 
     def of(self, subject: str, group: str, now_ms: int) -> dict[str, int]:
         """Returns the times of the last pulls of the group's consumers."""
