@@ -46,7 +46,7 @@ class EarlyRetries(Struct, kw_only=True):
 
 
 @dataclass(frozen=True)
-class BackingOff:
+class DelayedRetries:
     """The messages of a group that wait for the delay of their retry; ``members`` are the groups of its consumers, or
     the group itself."""
 

@@ -25,7 +25,7 @@ from hourwheel.registry.records import unknown_group
 from hourwheel.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from hourwheel.groups.early_retries import BackingOff
+    from hourwheel.groups.early_retries import DelayedRetries
     from hourwheel.groups.state import GroupState
 
 
@@ -152,13 +152,13 @@ class GroupService:
             start_free(self.registry.context, member)
         return decided
 
-    def backing_off(self, subject: str, group: str) -> "BackingOff":
+    def backing_off(self, subject: str, group: str) -> "DelayedRetries":
         """Returns the call that retries the messages of the group which wait for their delay."""
-        from hourwheel.groups.early_retries import BackingOff  # for operators alone
+        from hourwheel.groups.early_retries import DelayedRetries  # for operators alone
 
         owner, member = self.records(subject, group)
         members = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
-        return BackingOff(self.registry.context, owner, members, self.progress.pending_counts)
+        return DelayedRetries(self.registry.context, owner, members, self.progress.pending_counts)
 
     def state(self, subject: str, group: str) -> "GroupState":
         """Returns the calls that show the retries and the open leases of the group."""

@@ -53,7 +53,7 @@ class DeadQuery(PageQuery):
 
 class DelayedQuery(PageQuery):
     """Asks for a page of delayed messages that are due in a span of time, with or without the beginnings of their
-    bodies: all, or those with a key, a tag or the id that their sender gave."""
+    bodies. A ``key``, a ``tag`` and the ``id`` that their sender gave choose some of them."""
 
     since: TimeText | None = None
     until: TimeText | None = None

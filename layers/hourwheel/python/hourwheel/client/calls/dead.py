@@ -35,10 +35,9 @@ class DeadLetterCalls(Calls):
             >>> api.retry_now("orders", "billing").retried
             1
         """
-        body = {"all": True} if key is None and detail is None else {"key": key, "detail": detail}
+        chosen = {name: text for name, text in (("key", key), ("detail", detail)) if text is not None}
         target = path("subjects", subject, "groups", group, "retries")
-        given = {name: value for name, value in body.items() if value is not None}
-        answer: EarlyRetries = self._http.call("POST", target, answers(EarlyRetries), body=given)
+        answer: EarlyRetries = self._http.call("POST", target, answers(EarlyRetries), body=chosen or {"all": True})
         return answer
 
     def list_dead(
