@@ -28,6 +28,7 @@ BODIES = {
     "field of a target": {"PushBody"},
     "field of a seek": {"SeekBody"},
     "field of a decision": {"DecisionBody"},
+    "field of a retry": {"EarlyRetryBody"},
     "field of a selection": {"SelectionBody"},
     "field of a change": {"MoveBody", "SpreadBody", "QueuesBody"},
     "field of a cell": {"CellBody"},
