@@ -189,6 +189,7 @@ def test_a_delayed_message_is_looked_up_moved_and_cancelled(server: Server, visi
         expect(page.get_by_role("slider", name=re.compile(f"^Messages due by {opened}"))).to_be_visible()
         expect(page.get_by_text("1 message is due in this span.")).to_be_visible()
     expect(page.get_by_role("navigation", name="Span of the chart").get_by_role("link")).to_have_count(3)
+    page.get_by_text("Wheels: who hands").click()
     wheels = page.get_by_role("table", name="Open buckets")
     expect(wheels.get_by_role("row").last).to_contain_text("waiting")
     expect(page.get_by_role("slider", name=re.compile("^How late messages were"))).to_be_visible()
@@ -196,7 +197,7 @@ def test_a_delayed_message_is_looked_up_moved_and_cancelled(server: Server, visi
     page.get_by_role("button", name="Look up").click()
     expect(page.get_by_role("definition").filter(has_text="waiting")).to_be_visible()
 
-    page.get_by_role("button", name="Move").click()
+    page.get_by_role("button", name="Move", exact=True).click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Move the message").click()
     expect(dialog).to_contain_text("Fill one of the two fields")

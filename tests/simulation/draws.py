@@ -53,6 +53,8 @@ _ORDERED = 0.25
 """The share of plans with ordered groups."""
 _STEADY = 0.35
 """The share of plans with consumers that acknowledge each pull by the next one."""
+_HURRIED = 0.4
+"""The share of plans with retries that wait, unordered, in which an operator retries them at once."""
 _MOVES = ("redrive", "drop", "seek", "retention", "attempts", "lag", "latest", "queues")
 _MORE_MOVES = ("pending", "letters")
 _DELETIONS = ("delete-group", "delete-subject")
@@ -104,8 +106,17 @@ def _drawn(seed: int) -> Plan:
     plan = replace(plan, numbered=plan.keyed > 0 and Random(seed ^ 0x5E9).random() < _NUMBERED)
     rng = Random(seed ^ 0xB40AD)
     plan = broadcasting(plan, rng) if rng.random() < _BROADCAST and not plan.archivists else plan
+    plan = hurried(plan) if Random(seed ^ 0x40221).random() < _HURRIED else plan
     rng = Random(seed ^ 0x57EAD)
     return steadily(plan, rng) if rng.random() < _STEADY and not plan.transactional else plan
+
+
+def hurried(plan: Plan) -> Plan:
+    """Returns the plan with an operator who retries at once what waits for its retry, if its groups can do that."""
+    waits = plan.delays is not None and (plan.retry != AT_ONCE or plan.delays.own_retries)
+    if plan.ordered or not waits:
+        return plan
+    return replace(plan, moves=(*plan.moves, "hurry"), operators=max(1, plan.operators))
 
 
 def steadily(plan: Plan, rng: Random) -> Plan:

@@ -3,6 +3,7 @@
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 
@@ -19,6 +20,7 @@ from tests.simulation.audit import StoreAudit
 from tests.simulation.dates import RequestedDue, parsed
 from tests.simulation.effects import SentMessage
 from tests.simulation.facts import LogName, Pick
+from tests.simulation.hurries import Hurries
 from tests.simulation.orders import OrderedHistory
 from tests.simulation.pulls import PullFact, PullHistory
 from tests.simulation.world import Verb, Violation
@@ -97,6 +99,10 @@ class History:
     last_offset: dict[tuple[str, str, int], int] = field(default_factory=dict)
     answered_at: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     """The log, queue and offset at which each message was answered to be."""
+
+    @cached_property
+    def hurries(self) -> Hurries:
+        return Hurries(self.audit)
 
     def sending(self, bodies: list[str], *, again: bool) -> None:
         for body in bodies:

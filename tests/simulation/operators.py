@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from hourwheel.groups.early_retries import EarlyRetries, RetryFilter
 from hourwheel.groups.seeks import offsets
 from hourwheel.logs.large_batches import drop_expired_batches
 from hourwheel.model.messages import Message
@@ -226,6 +227,20 @@ class Operator(Actor):
 
     def pending(self, subject: str) -> None:
         self.ask("pending", lambda: self.deployment.delayed.pending(subject, hours=48))
+
+    def _hurry(self, subject: str, group: str) -> None:
+        self.hurry(subject, group)
+
+    def hurry(self, subject: str, group: str) -> None:
+        """Retries at once what waits for the delay of its retry."""
+        waited = self.history.hurries.begins(subject, group)
+        retry = partial(self._retry, subject, group)
+        verb, answer = self.ask("retry now", retry, subject=subject, group=group)
+        self.history.hurries.ended(verb, waited, done=answer is not None and answer.next is None)
+
+    def _retry(self, subject: str, group: str) -> EarlyRetries:
+        # Opened in the call that is judged: reading the registry may be throttled.
+        return self.deployment.groups.backing_off(subject, group).retry(RetryFilter())
 
     def _letters(self, subject: str, group: str) -> None:
         """Reads the dead letters of the first page one by one."""

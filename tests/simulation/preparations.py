@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from hourwheel.cells.plans import plan_move
+from hourwheel.model.pulls import RetryLater
 from hourwheel.registry.records import subject_record
 from tests.simulation.dates import RequestedDue
 from tests.simulation.plan import DAY_MS
@@ -77,6 +78,13 @@ def due_messages(stage: Stage) -> None:
     """Prepares due messages whose wheel has not turned yet."""
     delayed_messages(stage)
     stage.pass_to(stage.due_ms + 1_000)
+
+
+def waiting_retries(stage: Stage) -> None:
+    """Prepares two retries in one bucket, due in 40 seconds, beside delayed messages due in 20."""
+    delayed_messages(stage)
+    stage.keeper.settle(stage.pulls[0], retry=[RetryLater(index=index, delay="40s") for index in (0, 1)])
+    stage.pulls = [*stage.pulls[1:], stage.pulls[1]]
 
 
 def an_owner(stage: Stage) -> None:

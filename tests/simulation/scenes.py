@@ -31,6 +31,7 @@ from tests.simulation.preparations import (
     pulls_of_two,
     slow,
     the_end_of_a_bucket,
+    waiting_retries,
 )
 from tests.simulation.sides import (
     ARCHIVING,
@@ -42,6 +43,7 @@ from tests.simulation.sides import (
     DELETING,
     FOLLOWING,
     GOING_ON,
+    HURRYING,
     MOVING,
     MOVING_AT_ONCE,
     PRODUCING,
@@ -151,6 +153,13 @@ SCENES = [
         due_messages,
         [*TURNING, *DELAYING],
         [*TURNING, *DELAYING, *_LATER],
+        pauses=(0, 1_500, 35_000),
+    ),
+    Scene(
+        "retries that wait",
+        waiting_retries,
+        [*HURRYING, *TURNING, *SWEEPING],
+        [*HURRYING, *TURNING, *SWEEPING, *PULLING[1:2], *SEEKING[1:2], *DELETING],
         pauses=(0, 1_500, 35_000),
     ),
     Scene("an owner", an_owner, [*TURNING, *DELAYING], [*TURNING, *DELAYING, *_LATER], pauses=(0, 15_000, 130_000)),

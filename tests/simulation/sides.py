@@ -271,6 +271,7 @@ DELAYING = [
         "move a little", lambda side, stage: side.canceller.reschedule(stage.tickets[0], RequestedDue(after_ms=9_000))
     ),
 ]
+HURRYING = [Action("retry now", _operate("hurry", GROUP))]
 TURNING = [
     Action("turn the wheel", lambda side, stage: side.turn(4)),
     Action("turn the wheel slowly", lambda side, stage: side.turn(3, step_ms=14_000)),

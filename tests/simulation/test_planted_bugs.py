@@ -16,6 +16,7 @@ from tests.simulation.filterbugs import FILTERED
 from tests.simulation.found import FOUND
 from tests.simulation.growthbugs import GROWN
 from tests.simulation.herdbugs import HERDS
+from tests.simulation.hurrybugs import HURRIED
 from tests.simulation.limitbugs import LIMITED
 from tests.simulation.movebugs import MOVED
 from tests.simulation.orderbugs import ORDERED
@@ -49,6 +50,7 @@ BUGS = [
     *SWEPT,
     *HERDS,
     *AHEAD,
+    *HURRIED,
 ]
 RARE = {
     "a_withdrawal_overwrites_a_move_that_was_carried_out",

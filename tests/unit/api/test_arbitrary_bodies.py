@@ -138,6 +138,8 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     | st.fixed_dictionaries({"queue": st.just(0), "offset": st.integers(0, 4)}),
     f"POST {_GROUP}/dead/redrive": selections,
     f"DELETE {_GROUP}/dead": selections,
+    f"POST {_GROUP}/retries": st.just({"all": True})
+    | st.fixed_dictionaries({"key": names}, optional={"detail": names}),
     "POST /v1/subjects/{subject}/queues": st.fixed_dictionaries({"queues": st.integers(1, 64)}, optional=dry_runs),
     "POST /v1/subjects/{subject}/queues/{queue}/move": st.fixed_dictionaries(
         {"cell": st.sampled_from(CELLS)}, optional=dry_runs
@@ -200,6 +202,7 @@ def furnished() -> tuple[Api, str, str, str]:
     api.bench.deployment.cells.add("old")
     api.bench.deployment.cells.drain("old")
     api.call("PUT", GROUP, {"ordered": True, "push": {"kind": "https", "url": "https://example.org"}})
+    api.call("PUT", "/v1/subjects/orders/groups/mail")
     api.bury("dead")
     dead_id = api.call("GET", f"{GROUP}/dead").json["messages"][0]["dead_id"]
     api.send("leased", "leased too")
@@ -234,7 +237,7 @@ def _answers_to_bodies(route: HttpRoute, *, examples: int) -> Counter[bool]:
         body = body.replace(RECEIPT.encode(), receipt.encode()).replace(DEAD_ID.encode(), dead_id.encode())
         target = route.template.format(
             subject="orders",
-            group="billing",
+            group="mail" if route.call == "retry_now" else "billing",  # an ordered group refuses all of these
             dead_id=dead_id,
             id=scheduled_id,
             queue="0",

@@ -138,6 +138,17 @@ def test_messages_are_chosen_by_key_tag_and_the_id_of_their_sender_on_every_page
     assert ask(api, key="k-2", limit=2, after=after).status == 400, "a cursor goes on with its own choice alone"
 
 
+def test_a_filter_whose_time_is_over_goes_on_behind_what_it_looked_at(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hourwheel.delay.lists.delayed_list._SEARCH_MS", 0)
+    send(api, "orders", *({"id": f"m-{n}", "body": "x", "delay": f"{n + 1}m"} for n in range(5)))
+    first = ask(api, OF_ORDERS, id="m-4").json
+    assert (first["messages"], first["next"] is None) == ([], False)
+    assert ids(listed(api, OF_ORDERS, id="m-4")) == ["m-4"]
+    assert ids(listed(api, OF_ORDERS, id="m-1")) == ["m-1"]
+
+
 def test_a_list_of_a_subject_has_the_messages_of_no_other(api: Api) -> None:
     send(api, "orders", {"id": "o-1", "body": "x", "delay": 60})
     send(api, "paid", {"id": "p-1", "body": "x", "delay": 50})

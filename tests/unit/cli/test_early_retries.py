@@ -10,14 +10,14 @@ from tests.unit.cli.conftest import Shell
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Returns the calls that the command makes. Three calls of a retry find 1,000, 5 and no messages."""
+    """Returns the calls that the command makes. Three calls of a retry find 1,000, no and 5 messages."""
     made: list[Any] = []
-    answers = iter([(1_000, False), (5, True)])
+    answers = iter([(1_000, "b-1"), (0, "b-2"), (5, None)])
 
-    def retry_now(api: Api, subject: str, group: str, *, key: str | None, detail: str | None) -> EarlyRetries:
-        made.append((subject, group, key, detail))
-        retried, complete = next(answers)
-        return EarlyRetries(retried=retried, complete=complete)
+    def retry_now(api: Api, subject: str, group: str, *, after: str | None, **which: str | None) -> EarlyRetries:
+        made.append((subject, group, which, after))
+        retried, following = next(answers)
+        return EarlyRetries(retried=retried, next=following)
 
     def seek(api: Api, subject: str, group: str, to: str, *, dry_run: bool = False) -> list[QueueOffset]:
         made.append((to, dry_run))
@@ -30,7 +30,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_retry_goes_on_until_nothing_is_left(shell: Shell, calls: list[Any]) -> None:
     assert shell.ok("group", "retry", "orders", "billing", "--error", "time-out") == "retried 1005 messages now\n"
-    assert calls == [("orders", "billing", None, "time-out")] * 2
+    which = {"key": None, "detail": "time-out"}
+    assert calls == [("orders", "billing", which, after) for after in (None, "b-1", "b-2")]
 
 
 @pytest.mark.parametrize("args", [(), ("--all", "--key", "k")])

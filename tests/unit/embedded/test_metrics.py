@@ -196,7 +196,7 @@ def test_only_the_largest_groups_have_series_of_their_own(tmp_path: Path, clock:
     answer = server.get()
     samples = answer.families()["hourwheel_group_waiting"].samples
     assert [(sample.labels["subject"], sample.value) for sample in samples] == [("b", 3), ("d", 2)]
-    assert answer.value("hourwheel_series_dropped") == 12, "six of each of two groups"
+    assert answer.value("hourwheel_series_dropped") == 18, "nine of each of two groups"
     server.runtime.close()
 
 

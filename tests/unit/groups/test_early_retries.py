@@ -2,7 +2,8 @@
 
 import pytest
 
-from hourwheel.errors import NotFound, Rejected
+from hourwheel.delay.changes import ScheduledMessages
+from hourwheel.errors import ChangePending, NotFound, Rejected, Throttled
 from hourwheel.groups.early_retries import EarlyRetries, RetryFilter
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.pulls import PullRequest, RetryLater, Settlement
@@ -25,8 +26,8 @@ def back_off(bench: Bench, *bodies: str, key: str | None = None, detail: str | N
     assert bench.settle(pull, retry=settled) == "settled"
 
 
-def retry(bench: Bench, key: str | None = None, detail: str | None = None) -> EarlyRetries:
-    return bench.deployment.groups.backing_off("orders", "billing").retry(RetryFilter(key, detail))
+def retry(bench: Bench, key: str | None = None, detail: str | None = None, after: str | None = None) -> EarlyRetries:
+    return bench.deployment.groups.backing_off("orders", "billing").retry(RetryFilter(key, detail), after)
 
 
 def pulled(bench: Bench) -> list[tuple[str | None, int]]:
@@ -38,9 +39,9 @@ def pulled(bench: Bench) -> list[tuple[str | None, int]]:
 def test_all_messages_that_back_off_are_pulled_at_once_and_once_each(bench: Bench) -> None:
     back_off(bench, "a", "b", "c")
     assert bench.pull() == []
-    assert retry(bench) == EarlyRetries(retried=3, complete=True)
+    assert retry(bench) == EarlyRetries(retried=3)
     assert pulled(bench) == [("a", 2), ("b", 2), ("c", 2)]
-    assert retry(bench) == EarlyRetries(retried=0, complete=True)
+    assert retry(bench) == EarlyRetries(retried=0)
     bench.turn(2 * 3_600)
     lag = bench.deployment.groups.lag("orders", "billing")
     assert (lag.waiting, lag.retrying + lag.in_flight, lag.backing_off, lag.dead) == (0, 3, 0, 0)
@@ -72,9 +73,51 @@ def test_messages_of_a_producer_and_of_other_groups_stay_delayed(bench: Bench) -
 def test_a_call_stops_at_its_limit_and_the_next_one_goes_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hourwheel.groups.early_retries._MOST", 2)
     back_off(bench, "a", "b", "c")
-    assert retry(bench) == EarlyRetries(retried=2, complete=False)
-    assert retry(bench) == EarlyRetries(retried=1, complete=True)
+    first = retry(bench)
+    assert (first.retried, first.next is None) == (2, False)
+    assert retry(bench, after=first.next) == EarlyRetries(retried=1)
     assert len(pulled(bench)) == 3
+
+
+def test_a_call_that_finds_nothing_in_its_time_goes_on_behind_what_it_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hourwheel.groups.early_retries._LONGEST_MS", 0)
+    for body in "abc":
+        back_off(bench, body, key=body)
+    answers, after = [], None
+    while not answers or after is not None:
+        answers.append(retry(bench, key="c", after=after))
+        after = answers[-1].next
+    assert [answer.retried for answer in answers] == [0, 0, 1, 0], "a row each, and the end"
+    assert pulled(bench) == [("c", 2)]
+
+
+@pytest.mark.parametrize("after", ["", "1", "0000000000000-60/000", "x" * 4_000])
+def test_a_cursor_of_something_else_is_refused(bench: Bench, after: str) -> None:
+    with pytest.raises(Rejected, match="an earlier answer"):
+        retry(bench, after=after)
+
+
+def test_a_change_that_was_refused_is_not_counted_as_made(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise Throttled("too many requests")
+
+    back_off(bench, "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(ScheduledMessages, "reschedule", refuse)
+        with pytest.raises(Throttled):
+            retry(bench)
+    assert retry(bench) == EarlyRetries(retried=1)
+
+
+def test_a_change_that_waits_for_its_wheel_counts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stored(*_: object) -> None:
+        raise ChangePending("the wheel does not answer")
+
+    back_off(bench, "a")
+    monkeypatch.setattr(ScheduledMessages, "reschedule", stored)
+    assert retry(bench) == EarlyRetries(retried=1)
 
 
 def test_each_consumer_of_a_broadcast_group_has_its_own_retries(bench: Bench) -> None:

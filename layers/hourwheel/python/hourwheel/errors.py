@@ -10,6 +10,7 @@ HourwheelError
 ├── Unavailable         nothing is wrong with the request: send it again      503
 │   ├── Throttled       the store refused the call: certainly no effect
 │   │   └── MemoryFull      the server holds as many bytes as it may
+│   ├── ChangePending   the change of a delayed message is stored, and made once its wheel answers
 │   ├── CellUnavailable         the storage of one cell cannot be used: the others can
 │   │   ├── CellFull            no room is left on the volume of the cell       507
 │   │   ├── MovePending         the request is recorded, and carried out once the cell answers
@@ -95,6 +96,10 @@ class Throttled(Unavailable):
 
 class MemoryFull(Throttled):
     """Says that the server holds as many bytes of requests and answers as it may."""
+
+
+class ChangePending(Unavailable):
+    """Says that a cancel or a move of a delayed message is stored, and is carried out once its wheel answers."""
 
 
 class CellUnavailable(Unavailable):

@@ -35,7 +35,7 @@ from hourwheel.delay.pending_changes import (
     position_in,
     unknown_message,
 )
-from hourwheel.errors import Corrupt, NotFound, Sealed, Unavailable
+from hourwheel.errors import ChangePending, Corrupt, NotFound, Sealed, Unavailable
 from hourwheel.faults import Contained
 from hourwheel.handover.copies import MOVED, RowMaker
 from hourwheel.handover.handover import Transfer, carry_out, release, reserve
@@ -280,7 +280,7 @@ class ScheduledMessages:
                 order_timer(self.context, now_ms, position.bucket)
                 called = True
             if now_ms >= until_ms:
-                raise Unavailable(
+                raise ChangePending(
                     "the wheel of this message's bucket does not answer: the change is stored, send the request again"
                 )
             self.context.clock.sleep(_LOOK_SECONDS)

@@ -204,11 +204,12 @@ DeathDetail = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 class EarlyRetryBody(_Body):
     """Chooses the messages that are retried at once: ``all`` that wait for their delay, or those with a ``key``, with
-    the ``detail`` that the consumer said of the failure, or with both."""
+    the ``detail`` that the consumer said of the failure, or with both. ``after`` is the ``next`` of an answer."""
 
     all: Literal[True] | None = None
     key: MessageKey | None = None
     detail: DeathDetail | None = None
+    after: str | None = None
 
     def __post_init__(self) -> None:
         if (self.all is None) is (self.key is None and self.detail is None):

@@ -36,7 +36,7 @@ def retry_now(deployment: Deployment, event: Event) -> Response:
 
     body = decode_control(EarlyRetryBody, body_of(event))
     waiting = deployment.groups.backing_off(path_name(event, "subject"), path_name(event, "group"))
-    return ok(waiting.retry(RetryFilter(body.key, body.detail)))
+    return ok(waiting.retry(RetryFilter(body.key, body.detail), body.after))
 
 
 def _consumer(state: ConsumerState) -> dict[str, object]:

@@ -22,11 +22,13 @@ def retry(
     """
     if every == (key is not None or error is not None):
         raise typer.BadParameter("say which messages: --all, or --key, --error or both")
-    retried, complete = 0, False
+    retried, after = 0, None
     with connect(ctx) as api:
-        while not complete:
-            answer = api.retry_now(subject, group, key=key, detail=error)
-            retried, complete = retried + answer.retried, answer.complete or not answer.retried
+        while True:
+            answer = api.retry_now(subject, group, key=key, detail=error, after=after)
+            retried, after = retried + answer.retried, answer.next
+            if after is None:
+                break
     write_answer(ctx, {"retried": retried}, f"retried {counted(retried, 'message')} now")
 
 

@@ -1,7 +1,7 @@
 """Lists, shows, counts, redrives and drops dead letters, and lists orphans."""
 
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,9 +20,12 @@ class _Dropped(msgspec.Struct):
 
 
 class DeadLetterCalls(Calls):
-    def retry_now(self, subject: str, group: str, *, key: str | None = None, detail: str | None = None) -> EarlyRetries:
+    def retry_now(
+        self, subject: str, group: str, *, key: str | None = None, detail: str | None = None, after: str | None = None
+    ) -> EarlyRetries:
         """Retries the messages of a group that wait for their delay at once: all, or those with a ``key``, or those of
-        whose failure the consumer said ``detail``. Up to 1,000 with one call.
+        whose failure the consumer said ``detail``. One call retries up to 1,000; another one goes on at ``after``, the
+        ``next`` of its answer.
 
         Raises:
             NotFound: there is no such subject or group.
@@ -35,9 +38,9 @@ class DeadLetterCalls(Calls):
             >>> api.retry_now("orders", "billing").retried
             1
         """
-        chosen = {name: text for name, text in (("key", key), ("detail", detail)) if text is not None}
+        body: dict[str, Any] = {"all": True} if key is None and detail is None else {"key": key, "detail": detail}
         target = path("subjects", subject, "groups", group, "retries")
-        answer: EarlyRetries = self._http.call("POST", target, answers(EarlyRetries), body=chosen or {"all": True})
+        answer: EarlyRetries = self._http.call("POST", target, answers(EarlyRetries), body={**body, "after": after})
         return answer
 
     def list_dead(

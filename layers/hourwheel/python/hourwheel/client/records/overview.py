@@ -162,15 +162,15 @@ class RetryCounts(Struct, frozen=True, kw_only=True):
 
 
 class EarlyRetries(Struct, frozen=True, kw_only=True):
-    """The number of messages that are retried at once. ``complete`` is False if a repeated call would find more.
+    """The number of messages that are retried at once. A call with ``next`` as its ``after`` goes on; None: all are.
 
     Example:
         >>> api.retry_now("orders", "billing")
-        EarlyRetries(retried=0, complete=True)
+        EarlyRetries(retried=0, next=None)
     """
 
     retried: int
-    complete: bool
+    next: str | None = None
 
 
 class OpenLease(Struct, frozen=True, kw_only=True):

@@ -278,14 +278,30 @@ class DelayedList:
         entries = sorted(stretch.entries)
         if position.end_row:
             entries = [entry for entry in entries if entry > position.last]
-        if self.request.which != ANY_MESSAGE:
-            entries = [entry for entry in entries if self._takes(stretch, entry)]
-        chosen = entries[: self.request.limit - len(self._messages)]
+        chosen, looked = self._choose(stretch, entries)
         shown = self._show(stretch, chosen, closed=closed)
-        if shown < len(entries):
+        if shown < len(chosen):
             last = chosen[shown - 1] if shown else position.last
-            return _PagePosition(position.bucket, position.first_row, stretch.end_row, last), True
-        return None if stretch.is_last else _PagePosition(position.bucket, stretch.end_row), False
+        elif looked < len(entries):
+            last = entries[looked - 1]
+        else:
+            return None if stretch.is_last else _PagePosition(position.bucket, stretch.end_row), False
+        return _PagePosition(position.bucket, position.first_row, stretch.end_row, last), True
+
+    def _choose(self, stretch: _Stretch, entries: Sequence[_ListedMessage]) -> tuple[list[_ListedMessage], int]:
+        """Returns the messages that the page shows, unless their rows take too many bytes, and the number of those that
+        it has looked at: it looks at one at least, and then until the page is full or the time is over."""
+        room = self.request.limit - len(self._messages)
+        if self.request.which == ANY_MESSAGE:
+            return list(entries[:room]), min(room, len(entries))
+        chosen: list[_ListedMessage] = []
+        for looked, entry in enumerate(entries):
+            over = not within(self._began_ms, self.context.clock.now_ms(), _SEARCH_MS)
+            if len(chosen) >= room or (looked and over):
+                return chosen, looked
+            if self._takes(stretch, entry):
+                chosen.append(entry)
+        return chosen, len(entries)
 
     def _read(self, position: _PagePosition) -> _Stretch:
         stretch = _Stretch(position.bucket, position.first_row)

@@ -47,13 +47,16 @@ function askRetry(path, done) {
     ],
     label: "Retry now",
     act: async ({ signal, progress }) => {
+      const chosen = chosenRetries(key.value, detail.value);
       let retried = 0;
-      for (;;) {
-        const answer = await post(path, chosenRetries(key.value, detail.value), { signal });
+      let after;
+      do {
+        const answer = await post(path, { ...chosen, after }, { signal });
         retried += answer.retried;
+        after = answer.next;
         progress(`${count(retried)} so far.`);
-        if (answer.complete || !answer.retried) return retried;
-      }
+      } while (after);
+      return retried;
     },
     done: (retried) => {
       toast(`${count(retried)} ${retried === 1 ? "message is" : "messages are"} retried now.`);
