@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from hourwheel.buckets.scheduled_ids import SchedulePosition, read_scheduled_id, sign_scheduled_id
 from hourwheel.context import Context
 from hourwheel.delay.changes import Scheduled, ScheduledMessages
-from hourwheel.delay.lists.delayed_list import DelayedList, DelayedRequest
+from hourwheel.delay.lists.delayed_list import DelayedList
+from hourwheel.delay.lists.delayed_request import DelayedRequest
 from hourwheel.delay.lists.pending_counts import PendingCounts
 from hourwheel.delay.orphans import orphans
 from hourwheel.model.due import check_limit, limited_delay_ms

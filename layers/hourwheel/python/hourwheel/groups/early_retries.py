@@ -116,12 +116,12 @@ class DelayedRetries:
 
     def _row_nos(self) -> dict[Bucket, list[int]]:
         before_ms = self.context.clock.now_ms() + _FAR_MS
-        found: defaultdict[Bucket, list[int]] = defaultdict(list)
+        rows: defaultdict[Bucket, list[int]] = defaultdict(list)
         for group in self.members:
             address = (self.subject.name, self.subject.generation, group.member)
             for bucket, row_nos in self.pending_counts.rows_of(self.context, address, before_ms=before_ms):
-                found[bucket] += row_nos
-        return dict(sorted(found.items()))
+                rows[bucket] += row_nos
+        return dict(sorted(rows.items()))
 
     def _chosen(self, position: _RowPosition, row: Row, which: RetryFilter) -> list[int]:
         """Returns the indexes of the chosen messages of a row that still wait; none of a row that cannot be read, which

@@ -4,7 +4,7 @@ from hourwheel.api.control.bodies import RescheduleBody
 from hourwheel.api.control.queries import DelayedQuery, PageQuery, PendingQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text, time_of
-from hourwheel.delay.lists.delayed_list import DelayedFilter, DelayedRequest
+from hourwheel.delay.lists.delayed_request import DelayedFilter, DelayedRequest
 from hourwheel.deployment.deployment import Deployment
 from hourwheel.times import rfc3339
 

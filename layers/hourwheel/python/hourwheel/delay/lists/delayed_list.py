@@ -25,6 +25,7 @@ import msgspec
 from hourwheel.buckets.buckets import Bucket, buckets
 from hourwheel.buckets.scheduled_ids import SchedulePosition, sign_scheduled_id
 from hourwheel.context import Context
+from hourwheel.delay.lists.delayed_request import ANY_MESSAGE, DelayedRequest
 from hourwheel.delay.lists.delayed_states import states_of
 from hourwheel.errors import Corrupt, Rejected
 from hourwheel.logs.codec import decode_one
@@ -60,37 +61,6 @@ Span: TypeAlias = tuple[int, int]
 _CURSOR = re.compile(
     r"([0-9a-f]{1,10})-(\d{1,2})-(\d{1,3})-(\d{1,16})-(\d{1,16})-(\d{1,16})-(\d{1,16})-(\d{1,4})", re.ASCII
 )
-
-
-class DelayedFilter(NamedTuple):
-    """Chooses delayed messages by key, by one of their tags, and by the id that their sender gave. None takes any."""
-
-    key: str | None = None
-    tag: str | None = None
-    id: str | None = None
-
-    def takes(self, message: Message) -> bool:
-        return (
-            self.key in (None, message.key)
-            and (self.tag is None or self.tag in (message.tags or ()))
-            and self.id in (None, message.id)
-        )
-
-
-ANY_MESSAGE = DelayedFilter()
-
-
-class DelayedRequest(NamedTuple):
-    """Asks for up to ``limit`` messages that are due from ``since_ms`` (Unix milliseconds; None: the current hour) on
-    and before ``until_ms`` (None: whenever), behind the cursor ``after``. With ``bodies`` they come with the beginnings
-    of their bodies. ``which`` chooses some of them."""
-
-    since_ms: int | None = None
-    until_ms: int | None = None
-    after: str | None = None
-    limit: int = 100
-    bodies: bool = False
-    which: DelayedFilter = ANY_MESSAGE
 
 
 class _ListedMessage(msgspec.Struct, frozen=True, order=True):
