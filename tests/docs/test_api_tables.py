@@ -29,6 +29,7 @@ BODIES = {
     "field of a seek": {"SeekBody"},
     "field of a decision": {"DecisionBody"},
     "field of a retry": {"EarlyRetryBody"},
+    "field of a choice": {"ChoiceBody", "ChoiceMoveBody"},
     "field of a selection": {"SelectionBody"},
     "field of a change": {"MoveBody", "SpreadBody", "QueuesBody"},
     "field of a cell": {"CellBody"},

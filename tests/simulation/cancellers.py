@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from hourwheel.delay.lists.delayed_request import DelayedRequest
 from hourwheel.errors import Rejected
 from hourwheel.model.messages import ScheduledMessage
 from tests.simulation.actors import Actor
+from tests.simulation.choices import Choices
 from tests.simulation.dates import RequestedDue
 from tests.simulation.history import Ticket
 
@@ -25,7 +28,8 @@ class Canceller(Actor):
         if self.intent is None or self.rng.random() < 0.3:
             some = [self.rng.choice(tickets) for _ in range(4)]
             ticket = min(some, key=lambda ticket: abs(ticket.due_ms - self.world.now_ms))
-            self.intent = (ticket, self.rng.choice(("look", "cancel", "cancel", "reschedule")))
+            acts = ("look", "cancel", "cancel", "reschedule", *self.world.plan.choices)
+            self.intent = (ticket, self.rng.choice(acts))
         ticket, what = self.intent
         if getattr(self, what)(ticket):
             self.intent = None
@@ -48,6 +52,34 @@ class Canceller(Actor):
             lambda: self.deployment.delayed.reschedule(ticket.scheduled_id, **requested.time),
             requested=requested,
         )
+
+    def cancel_chosen(self, ticket: Ticket) -> bool:
+        """Cancels all messages of the subject that are due when this one is, by as many calls as that takes."""
+        return self._change_chosen("cancel chosen", ticket, None)
+
+    def move_chosen(self, ticket: Ticket) -> bool:
+        """Moves all messages of the subject that are due when this one is to a later time."""
+        later_ms = ticket.due_ms + self.rng.choice((3_000, 600_000))
+        return self._change_chosen("move chosen", ticket, RequestedDue(at_ms=later_ms))
+
+    def _change_chosen(self, name: str, ticket: Ticket, requested: RequestedDue | None) -> bool:
+        choices = Choices(self.history, ticket, requested)
+        request = DelayedRequest(ticket.due_ms, ticket.due_ms + 1, limit=3)
+        deliver_at = None if requested is None else requested.time["deliver_at"]
+        choices.begin()
+        try:
+            while True:
+                change = partial(self.deployment.delayed.change, ticket.subject, request, deliver_at)
+                verb, page = self.ask(name, change, subject=ticket.subject, due_ms=ticket.due_ms)
+                if page is None:
+                    return isinstance(verb.error, Rejected)
+                choices.answered(verb, page)
+                if page.next is None:
+                    choices.ended()
+                    return True
+                request = request._replace(after=page.next)
+        finally:
+            choices.note()  # also where the process has crashed
 
     def _asked(
         self, name: str, ticket: Ticket, call: Callable[[], ScheduledMessage], requested: RequestedDue | None = None

@@ -106,9 +106,17 @@ def _drawn(seed: int) -> Plan:
     plan = replace(plan, numbered=plan.keyed > 0 and Random(seed ^ 0x5E9).random() < _NUMBERED)
     rng = Random(seed ^ 0xB40AD)
     plan = broadcasting(plan, rng) if rng.random() < _BROADCAST and not plan.archivists else plan
+    plan = choosing(plan, Random(seed ^ 0xC401CE))
     plan = hurried(plan) if Random(seed ^ 0x40221).random() < _HURRIED else plan
     rng = Random(seed ^ 0x57EAD)
     return steadily(plan, rng) if rng.random() < _STEADY and not plan.transactional else plan
+
+
+def choosing(plan: Plan, rng: Random) -> Plan:
+    """Returns the plan; in half of those with cancellers these also change all messages that are due at one time."""
+    if plan.delays is None or not plan.delays.cancellers or rng.random() < 0.5:
+        return plan
+    return replace(plan, choices=("cancel_chosen", "move_chosen"))
 
 
 def hurried(plan: Plan) -> Plan:

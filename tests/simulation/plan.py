@@ -50,6 +50,9 @@ class Plan:
     own_retry: RetryPolicy | None = None
     """The first group's own policy."""
     delays: Delays | None = None
+    choices: tuple[str, ...] = ()
+    """The ways in which a canceller changes all messages that are due at one time: ``cancel_chosen``,
+    ``move_chosen``."""
     couriers: int = 0
     """The number of actors that push for the first group."""
     archivists: int = 0

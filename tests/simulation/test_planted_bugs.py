@@ -9,6 +9,7 @@ from tests.simulation.archivebugs import ARCHIVED
 from tests.simulation.blockbugs import BLOCKS
 from tests.simulation.broadcastbugs import BROADCAST
 from tests.simulation.bugs import PLANTED, Bug
+from tests.simulation.choicebugs import CHOSEN
 from tests.simulation.damagebugs import SPOILT
 from tests.simulation.delaybugs import DELAYED
 from tests.simulation.deletionbugs import DELETED
@@ -51,6 +52,7 @@ BUGS = [
     *HERDS,
     *AHEAD,
     *HURRIED,
+    *CHOSEN,
 ]
 RARE = {
     "a_withdrawal_overwrites_a_move_that_was_carried_out",

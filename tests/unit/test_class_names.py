@@ -26,6 +26,7 @@ PAIRS = {
     "DeadReason": WIRE,
     "DeadReasons": WIRE,
     "DelayedMessage": WIRE,
+    "ChosenPage": WIRE,
     "DelayedPage": WIRE,
     "DueCounts": WIRE,
     "EarlyRetries": WIRE,

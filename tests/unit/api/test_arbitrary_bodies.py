@@ -86,6 +86,7 @@ selections = (
     )
     | valid_fields(**{"from": times, "to": times})
 )
+choices = st.just({"all": True}) | st.fixed_dictionaries({"id": names}, optional={"key": names, "tag": names})
 seconds = st.floats(0, 2_592_000)
 policies = valid_fields(first_seconds=seconds, factor=st.floats(1, 100), cap_seconds=seconds) | st.fixed_dictionaries(
     {"delays_seconds": st.lists(seconds, min_size=1, max_size=5)}
@@ -138,6 +139,10 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     | st.fixed_dictionaries({"queue": st.just(0), "offset": st.integers(0, 4)}),
     f"POST {_GROUP}/dead/redrive": selections,
     f"DELETE {_GROUP}/dead": selections,
+    "POST /v1/subjects/{subject}/delayed/cancel": choices,
+    "POST /v1/subjects/{subject}/delayed/move": st.builds(
+        dict, choices, deliver_at=st.integers(0, NOON_MS + 700 * 86_400_000).map(rfc3339)
+    ),
     f"POST {_GROUP}/retries": st.just({"all": True})
     | st.fixed_dictionaries({"key": names}, optional={"detail": names}),
     "POST /v1/subjects/{subject}/queues": st.fixed_dictionaries({"queues": st.integers(1, 64)}, optional=dry_runs),

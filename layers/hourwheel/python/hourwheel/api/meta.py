@@ -89,6 +89,8 @@ _HANDLERS: dict[str, Callable[[Deployment, Event], Response]] = {
     "get_scheduled": scheduled.get_scheduled,
     "reschedule": scheduled.reschedule,
     "cancel": scheduled.cancel,
+    "cancel_chosen": scheduled.cancel_chosen,
+    "move_chosen": scheduled.move_chosen,
 }
 """The functions that serve the calls, by ``HttpRoute.call``."""
 

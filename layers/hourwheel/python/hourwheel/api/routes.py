@@ -115,6 +115,8 @@ ROUTES = (
     HttpRoute(
         "GET", f"{_SUBJECT}/delayed", "meta", "list_subject_delayed", parameters=queries.DelayedQuery, scope="delayed"
     ),
+    HttpRoute("POST", f"{_SUBJECT}/delayed/cancel", "meta", "cancel_chosen", bodies.ChoiceBody, scope="delayed"),
+    HttpRoute("POST", f"{_SUBJECT}/delayed/move", "meta", "move_chosen", bodies.ChoiceMoveBody, scope="delayed"),
     HttpRoute("GET", f"{_SUBJECT}/dead", "meta", "list_orphans", parameters=queries.PageQuery),
     HttpRoute("GET", "/v1/scheduled", "meta", "due", parameters=queries.DueQuery),
     HttpRoute("GET", "/v1/delayed", "meta", "list_delayed", parameters=queries.DelayedQuery),

@@ -76,6 +76,7 @@ from hourwheel.client.records.overview import (
 )
 from hourwheel.client.records.peek import DamagedRow, PeekPage, QueueMessage
 from hourwheel.client.records.scheduled import (
+    ChosenPage,
     DelayedMessage,
     DelayedPage,
     PendingCounts,
@@ -144,6 +145,7 @@ __all__ = [
     "DeadReasons",
     "DeadSelection",
     "DelayedMessage",
+    "ChosenPage",
     "DelayedPage",
     "Delivery",
     "DeliveryTimeout",

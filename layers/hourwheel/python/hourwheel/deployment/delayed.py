@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hourwheel.buckets.scheduled_ids import SchedulePosition, read_scheduled_id, sign_scheduled_id
 from hourwheel.context import Context
@@ -13,9 +14,12 @@ from hourwheel.delay.orphans import orphans
 from hourwheel.model.due import check_limit, limited_delay_ms
 from hourwheel.model.fields import Delay
 from hourwheel.model.messages import ScheduledMessage
-from hourwheel.model.pages import DeadPage, DelayedPage
+from hourwheel.model.pages import ChosenPage, DeadPage, DelayedPage
 from hourwheel.registry.registry import Registry
 from hourwheel.times import parse_rfc3339, rfc3339
+
+if TYPE_CHECKING:
+    from hourwheel.delay.chosen_messages import ChosenMessages
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,26 @@ class DelayedService:
             assert delay is not None
             due_ms = now_ms + limited_delay_ms(delay, "delay")
         return self._scheduled(ScheduledMessages(self.context).reschedule(position, due_ms))
+
+    def look(self, subject: str, request: DelayedRequest, deliver_at: str | None) -> ChosenPage:
+        """Returns a page of the messages that ``change`` would change: see ``ChosenMessages.look``."""
+        return self._chosen(subject, request).look(self._asked_ms(deliver_at))
+
+    def change(self, subject: str, request: DelayedRequest, deliver_at: str | None) -> ChosenPage:
+        """Cancels the messages of a subject that the request chooses, or moves them to ``deliver_at``, page by page:
+        see ``ChosenMessages.change``."""
+        return self._chosen(subject, request).change(self._asked_ms(deliver_at))
+
+    def _chosen(self, subject: str, request: DelayedRequest) -> "ChosenMessages":
+        from hourwheel.delay.chosen_messages import ChosenMessages  # for operators alone
+
+        owner = self.registry.current_subject(subject)
+        return ChosenMessages(self.context, self.secret(), owner, request, self._scheduled)
+
+    def _asked_ms(self, deliver_at: str | None) -> int | None:
+        if deliver_at is None:
+            return None
+        return check_limit(parse_rfc3339(deliver_at, "deliver_at"), self.context.clock.now_ms(), "deliver_at")
 
     def page(self, subject: str | None, request: DelayedRequest) -> DelayedPage:
         """Returns a page of the delayed messages of a subject (None: of all): see ``DelayedList.page``."""

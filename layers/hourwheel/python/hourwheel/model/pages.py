@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from hourwheel.model.fields import Precision
-from hourwheel.model.messages import Message
+from hourwheel.model.messages import Message, ScheduledMessage
 
 
 class DeadPage(Struct):
@@ -39,6 +39,13 @@ class DelayedMessage(Struct, kw_only=True, omit_defaults=True):
 
 class DelayedPage(Struct):
     messages: list[DelayedMessage]
+    next: str | None
+
+
+class ChosenPage(Struct):
+    """The states of the delayed messages of a page that a filter chose. A call with ``next`` goes on."""
+
+    messages: list[ScheduledMessage]
     next: str | None
 
 

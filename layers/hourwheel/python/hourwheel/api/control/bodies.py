@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct, UnsetType, field
 
-from hourwheel.model.fields import BATCH_MESSAGES, MAX_QUEUES, MAX_RETRY_SECONDS, Delay
+from hourwheel.model.fields import BATCH_MESSAGES, MAX_QUEUES, MAX_RETRY_SECONDS, Delay, Text
 from hourwheel.model.group_settings import AllGroupSettings
 from hourwheel.model.groups import KEEP_VERSION, PushKind, PushTarget, RetryPolicy, TagFilter
 from hourwheel.model.route_records import CellKind
@@ -292,6 +292,33 @@ class RescheduleBody(_Body):
     def __post_init__(self) -> None:
         if (self.deliver_at is None) is (self.delay is None):
             raise ValueError('send either {"deliver_at": …} or {"delay": …}')
+
+
+class ChoiceBody(_Body, rename={"since": "from", "until": "to"}):
+    """Chooses delayed messages: ``all``, or those that are due in a span, that have the ``key``, the ``tag`` or the
+    ``id`` that their sender gave. ``after`` is the ``next`` of an answer. With ``dry_run`` nothing changes."""
+
+    all: Literal[True] | None = None
+    since: Annotated[str, Meta(max_length=64)] | None = None
+    until: Annotated[str, Meta(max_length=64)] | None = None
+    key: MessageKey | None = None
+    tag: Text | None = None
+    id: Text | None = None
+    after: str | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        chosen = {"from": self.since, "to": self.until, "key": self.key, "tag": self.tag, "id": self.id}
+        if (self.all is None) is not any(value is not None for value in chosen.values()):
+            raise ValueError(
+                'send {"all": true}, or one or more of from, to, key, tag and id' + _had(all=self.all, **chosen)
+            )
+
+
+class ChoiceMoveBody(ChoiceBody, kw_only=True, rename={"since": "from", "until": "to"}):
+    """Chooses delayed messages, and names their new time. With ``dry_run`` nothing changes."""
+
+    deliver_at: Annotated[str, Meta(max_length=64)]
 
 
 _ROLE_OR_USER = r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/[A-Za-z0-9+=.@_/-]*[A-Za-z0-9+=.@_-]\Z"

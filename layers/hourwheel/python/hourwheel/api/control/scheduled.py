@@ -1,11 +1,12 @@
 """Shows, lists, cancels and reschedules delayed messages, counts the pending ones, and lists orphans."""
 
-from hourwheel.api.control.bodies import RescheduleBody
+from hourwheel.api.control.bodies import ChoiceBody, ChoiceMoveBody, RescheduleBody
 from hourwheel.api.control.queries import DelayedQuery, PageQuery, PendingQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import body_of, decode_control, decode_query, path_name, path_text, time_of
 from hourwheel.delay.lists.delayed_request import DelayedFilter, DelayedRequest
 from hourwheel.deployment.deployment import Deployment
+from hourwheel.model.pages import ChosenPage
 from hourwheel.times import rfc3339
 
 _HOURS = 72  # three days
@@ -52,6 +53,23 @@ def list_delayed_of(deployment: Deployment, event: Event) -> Response:
     """Answers with a page of the delayed messages of one subject. The path names the subject, because IAM and tokens
     allow paths."""
     return ok(deployment.delayed.page(path_name(event, "subject"), _delayed_request(event)))
+
+
+def cancel_chosen(deployment: Deployment, event: Event) -> Response:
+    body = decode_control(ChoiceBody, body_of(event))
+    return ok(_changed(deployment, event, body, None))
+
+
+def move_chosen(deployment: Deployment, event: Event) -> Response:
+    body = decode_control(ChoiceMoveBody, body_of(event))
+    return ok(_changed(deployment, event, body, body.deliver_at))
+
+
+def _changed(deployment: Deployment, event: Event, body: ChoiceBody, deliver_at: str | None) -> ChosenPage:
+    span = (time_of(body.since, "from"), time_of(body.until, "to"))
+    request = DelayedRequest(*span, body.after, which=DelayedFilter(body.key, body.tag, body.id))
+    act = deployment.delayed.look if body.dry_run else deployment.delayed.change
+    return act(path_name(event, "subject"), request, deliver_at)
 
 
 def _delayed_request(event: Event) -> DelayedRequest:

@@ -1,7 +1,8 @@
 """``hourwheel scheduled …``"""
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,18 +12,41 @@ from hourwheel.cli.settings import (
     DelayOption,
     DeliverAtOption,
     SubjectArgument,
+    YesOption,
+    confirm,
     connect,
     moment,
     seconds,
     settings_of,
+    write_answer,
     write_list,
     write_record,
 )
-from hourwheel.client import PendingCounts, ScheduledMessage
+from hourwheel.client import ChosenPage, PendingCounts, ScheduledMessage
+from hourwheel.client.due import due_at
+from hourwheel.system import SystemClock
+from hourwheel.wire.words import counted
 
 app = typer.Typer(no_args_is_help=True, help="Show, list, count, move or cancel delayed messages.")
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The scheduled id that produce printed.")]
+OneIdArgument = Annotated[
+    str | None, typer.Argument(metavar="[ID]", help="The scheduled id that produce printed; or give --subject.")
+]
+OfSubjectOption = Annotated[
+    str | None, typer.Option("--subject", help="All of this subject that the other options choose.")
+]
+KeyOption = Annotated[str | None, typer.Option("--key", help="Of this key.")]
+TagOption = Annotated[str | None, typer.Option("--tag", help="With this tag.")]
+SentIdOption = Annotated[str | None, typer.Option("--id", help="With this id, which the sender gave.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from", help="Due at this time or later, such as 2026-11-20T09:00:00Z; by default the current hour."
+    ),
+]
+UntilOption = Annotated[str | None, typer.Option("--to", help="Due before this time.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Count the messages, and change nothing.")]
 
 
 @app.command()
@@ -37,27 +61,61 @@ def show(ctx: typer.Context, scheduled_id: IdArgument) -> None:
 
 
 @app.command()
-def cancel(ctx: typer.Context, scheduled_id: IdArgument) -> None:
-    """Cancel a delayed message. Exit status 1 if it was sent already.
+def cancel(
+    ctx: typer.Context,
+    scheduled_id: OneIdArgument = None,
+    subject: OfSubjectOption = None,
+    message_id: SentIdOption = None,
+    key: KeyOption = None,
+    tag: TagOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+) -> None:
+    """Cancel a delayed message, or all of a subject that options choose. Exit status 1 if the one was sent already.
 
-    Example: hourwheel scheduled cancel SCHEDULED_ID
+    Example: hourwheel scheduled cancel --subject orders --id order-7
     """
+    which = _choice(scheduled_id, subject, message_id, key, tag, since, until)
     with connect(ctx) as api:
-        message = api.cancel(scheduled_id)
+        if which is not None:
+            _change_chosen(ctx, partial(api.cancel_chosen, **which), "cancel", dry_run=dry_run, yes=yes)
+            return
+        message = api.cancel(scheduled_id or "")
     _print_outcome(ctx, message, f"cancelled {message.id}", state="cancelled")
 
 
 @app.command()
 def move(
-    ctx: typer.Context, scheduled_id: IdArgument, delay: DelayOption = None, deliver_at: DeliverAtOption = None
+    ctx: typer.Context,
+    scheduled_id: OneIdArgument = None,
+    delay: DelayOption = None,
+    deliver_at: DeliverAtOption = None,
+    subject: OfSubjectOption = None,
+    message_id: SentIdOption = None,
+    key: KeyOption = None,
+    tag: TagOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
 ) -> None:
-    """Move a delayed message to another time, and print its new id. Exit status 1 if it was sent or cancelled.
+    """Move a delayed message to another time, and print its new id; or all of a subject that options choose. Exit
+    status 1 if the one was sent or cancelled.
 
-    Example: hourwheel scheduled move SCHEDULED_ID --delay 3h
+    Example: hourwheel scheduled move --subject orders --key customer-42 --delay 3h --dry-run
     """
+    which = _choice(scheduled_id, subject, message_id, key, tag, since, until)
     with connect(ctx) as api:
         try:
-            message = api.reschedule(scheduled_id, delay=seconds(delay), deliver_at=deliver_at)
+            if which is not None:
+                # One time for all calls: a call finds no message again that another one has moved.
+                at = due_at(seconds(delay), deliver_at, SystemClock().now_ms())
+                move_to = partial(api.move_chosen, deliver_at=at, **which)
+                _change_chosen(ctx, move_to, "move", dry_run=dry_run, yes=yes)
+                return
+            message = api.reschedule(scheduled_id or "", delay=seconds(delay), deliver_at=deliver_at)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
     done = f"{message.id}  scheduled {text_of(message.deliver_at)}  {message.scheduled_id}"
@@ -93,17 +151,12 @@ def count(
 def list_(
     ctx: typer.Context,
     subject: Annotated[str | None, typer.Argument(help="The subject; all if it is left out.")] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--from", help="Due at this time or later, such as 2026-11-20T09:00:00Z; by default the current hour."
-        ),
-    ] = None,
-    until: Annotated[str | None, typer.Option("--to", help="Due before this time.")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     bodies: Annotated[bool, typer.Option("--bodies", help="Print the beginnings of their bodies.")] = False,
-    key: Annotated[str | None, typer.Option("--key", help="Of this key.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="With this tag.")] = None,
-    message_id: Annotated[str | None, typer.Option("--id", help="With this id, which the sender gave.")] = None,
+    key: KeyOption = None,
+    tag: TagOption = None,
+    message_id: SentIdOption = None,
     limit: LimitOption = 50,
     after: AfterOption = None,
 ) -> None:
@@ -132,6 +185,55 @@ def _counted(counts: PendingCounts, hours: int | None) -> str:
     following = "" if counts.next_at is None else f", the next at {text_of(counts.next_at)}"
     incomplete = "" if counts.complete else "; the server has not counted all yet: run the command again"
     return f"{counts.messages} due within 72 h, {total} in all{following}{incomplete}"
+
+
+def _choice(
+    scheduled_id: str | None,
+    subject: str | None,
+    message_id: str | None,
+    key: str | None,
+    tag: str | None,
+    since: str | None,
+    until: str | None,
+) -> dict[str, Any] | None:
+    """Returns what chooses messages of the subject; None where a scheduled id names one. Raises ``BadParameter`` for
+    both or none of the two."""
+    which = {"message_id": message_id, "key": key, "tag": tag}
+    span = {"since": moment(since, "--from"), "until": moment(until, "--to")}
+    chooses = any(value is not None for value in (*which.values(), *span.values()))
+    if (scheduled_id is None) is (subject is None) or (chooses and subject is None):
+        raise typer.BadParameter("give the scheduled ID of one message, or --subject with options that choose some")
+    if subject is not None and not chooses:
+        raise typer.BadParameter("say which messages of the subject: --id, --key, --tag, --from or --to")
+    return None if subject is None else {"subject": subject, **which, **span}
+
+
+def _change_chosen(ctx: typer.Context, call: Callable[..., ChosenPage], act: str, *, dry_run: bool, yes: bool) -> None:
+    """Counts the messages, asks, and changes them. One named by its id is changed without a question."""
+    looked = sum(len(page.messages) for page in _pages(partial(call, dry_run=True)))
+    if dry_run:
+        write_answer(ctx, {"messages": looked}, f"would {act} {_messages(looked)}")
+        return
+    confirm(f"{act.capitalize()} {_messages(looked)}?", yes=yes or looked <= 1)
+    state = {"cancel": "cancelled", "move": "moved"}[act]
+    messages = [message for page in _pages(call) for message in page.messages]
+    changed = [message for message in messages if message.state == state]
+    write_answer(ctx, {state: len(changed), "messages": messages}, f"{state} {_messages(len(changed))}")
+    for message in messages:
+        if message.state != state:
+            write_error(_too_late(message))
+
+
+def _messages(number: int) -> str:
+    return counted(number, "delayed message")
+
+
+def _pages(call: Callable[..., ChosenPage]) -> Iterator[ChosenPage]:
+    page = call()
+    yield page
+    while page.next is not None:
+        page = call(after=page.next)
+        yield page
 
 
 def _print_outcome(ctx: typer.Context, message: ScheduledMessage, done: str, *, state: str) -> None:

@@ -134,6 +134,8 @@ class AsyncApi:
     cancel = _awaited(ScheduledCalls.cancel)
     reschedule = _awaited(ScheduledCalls.reschedule)
     list_delayed = _awaited(ScheduledCalls.list_delayed)
+    cancel_chosen = _awaited(ScheduledCalls.cancel_chosen)
+    move_chosen = _awaited(ScheduledCalls.move_chosen)
     list_subject_delayed = _awaited(ScheduledCalls.list_subject_delayed)
     pending = _awaited(ScheduledCalls.pending)
 

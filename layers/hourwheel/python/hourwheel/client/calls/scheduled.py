@@ -5,7 +5,7 @@ from typing import Any
 
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.due import Delay, Moment, due_at, span_text
-from hourwheel.client.records.scheduled import DelayedPage, PendingCounts, ScheduledMessage
+from hourwheel.client.records.scheduled import ChosenPage, DelayedPage, PendingCounts, ScheduledMessage
 from hourwheel.client.transport.codec import path
 
 
@@ -128,6 +128,75 @@ class ScheduledCalls(Calls):
     def _delayed(self, target: str, since: datetime | None, until: datetime | None, **how: Any) -> DelayedPage:
         target += query(**span_text(since, until), **{**how, "bodies": "true" if how["bodies"] else None})
         page: DelayedPage = self._http.call("GET", target, answers(DelayedPage))
+        return page
+
+    def cancel_chosen(
+        self,
+        subject: str,
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        message_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        dry_run: bool = False,
+    ) -> ChosenPage:
+        """Cancels the delayed messages of a subject that have the ``key``, the ``tag`` and the ``message_id`` that
+        their sender gave, and that are due from ``since`` on and before ``until``; all without any of these. One call
+        cancels up to 25 and searches for up to 5 s, and another one goes on at ``after``, the ``next`` of its answer.
+        With ``dry_run`` it answers with up to 100 messages that it would cancel.
+
+        Raises:
+            NotFound: there is no such subject.
+            ServerUnavailable: the wheel of a message did not answer. The messages before it are cancelled.
+
+        Example:
+            >>> result = api.produce("orders", [Message("remind", id="order-7", delay="90d")])
+            >>> [message.state for message in api.cancel_chosen("orders", message_id="order-7").messages]
+            ['cancelled']
+        """
+        which = {"key": key, "tag": tag, "id": message_id, **span_text(since, until)}
+        return self._chosen(subject, "cancel", which, after=after, dry_run=dry_run)
+
+    def move_chosen(
+        self,
+        subject: str,
+        *,
+        deliver_at: Moment | None = None,
+        delay: Delay | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        message_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        dry_run: bool = False,
+    ) -> ChosenPage:
+        """Moves the delayed messages that ``cancel_chosen`` would cancel to another time: ``deliver_at``, or ``delay``
+        from now by this machine's clock. Give all calls of one move the same ``deliver_at``: they find a message no
+        second time that was moved there.
+
+        Raises:
+            NotFound: there is no such subject.
+            ServerUnavailable: the wheel of a message did not answer. The messages before it are moved.
+            ValueError: both or none of ``delay`` and ``deliver_at`` are given, or the given one is no valid time.
+
+        Example:
+            >>> result = api.produce("orders", [Message("remind", key="customer-42", delay="90d")])
+            >>> [message.state for message in api.move_chosen("orders", key="customer-42", delay="30d").messages]
+            ['moved']
+        """
+        which = {"key": key, "tag": tag, "id": message_id, **span_text(since, until)}
+        at = due_at(delay, deliver_at, self._clock.now_ms())
+        return self._chosen(subject, "move", which, after=after, dry_run=dry_run, deliver_at=at)
+
+    def _chosen(self, subject: str, act: str, which: dict[str, str | None], **how: Any) -> ChosenPage:
+        named = {name: value for name, value in which.items() if value is not None}
+        target = path("subjects", subject, "delayed", act)
+        page: ChosenPage = self._http.call(
+            "POST", target, answers(ChosenPage), body={**(named or {"all": True}), **how}
+        )
         return page
 
     def pending(self, subject: str, *, hours: int | None = None) -> PendingCounts:

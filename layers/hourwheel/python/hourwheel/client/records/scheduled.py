@@ -79,6 +79,18 @@ class DelayedPage(Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
+class ChosenPage(Struct, frozen=True, kw_only=True):
+    """The states of the delayed messages of a page that a filter chose. A call with ``next`` as its ``after`` goes on.
+
+    Example:
+        >>> api.cancel_chosen("orders", key="customer-42").messages
+        []
+    """
+
+    messages: list[ScheduledMessage]
+    next: str | None = None
+
+
 class PendingHour(Struct, frozen=True, kw_only=True):
     """The delayed messages that fall due in the hour that begins at ``hour``.
 
