@@ -370,6 +370,8 @@ class StoreAudit:
         # The messages may have been erased before they were copied: the row is a filler then, without an entry.
         planned = fact.entry if promise is None else promise.transfer.due_times
         if isinstance(planned, DueTimes) and self.abandoned(planned):
+            if promise is not None:
+                promise.stored_row = number  # a process that does not know of the deletion may have moved it there
             return
         if promise is None and fact.row.filler:
             return

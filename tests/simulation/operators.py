@@ -234,13 +234,18 @@ class Operator(Actor):
     def hurry(self, subject: str, group: str) -> None:
         """Retries at once what waits for the delay of its retry."""
         waited = self.history.hurries.begins(subject, group)
-        retry = partial(self._retry, subject, group)
-        verb, answer = self.ask("retry now", retry, subject=subject, group=group)
-        self.history.hurries.ended(verb, waited, done=answer is not None and answer.next is None)
+        after = None
+        while True:
+            retry = partial(self._retry, subject, group, after)
+            verb, answer = self.ask("retry now", retry, subject=subject, group=group)
+            after = None if answer is None else answer.next
+            if after is None:
+                break
+        self.history.hurries.ended(verb, waited, done=answer is not None)
 
-    def _retry(self, subject: str, group: str) -> EarlyRetries:
+    def _retry(self, subject: str, group: str, after: str | None) -> EarlyRetries:
         # Opened in the call that is judged: reading the registry may be throttled.
-        return self.deployment.groups.backing_off(subject, group).retry(RetryFilter())
+        return self.deployment.groups.backing_off(subject, group).retry(RetryFilter(), after)
 
     def _letters(self, subject: str, group: str) -> None:
         """Reads the dead letters of the first page one by one."""

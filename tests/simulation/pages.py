@@ -54,6 +54,7 @@ SMALL: dict[str, dict[str, int]] = {
     "producing.idempotency": {"_TRIES": 2},
     "producing.produce": {"_TRIES": 2},
     "cells.moves": {"_TRIES": 2},
+    "groups.early_retries": {"_MOST": 1, "GET_MANY": 2},
     "delay.lists.delayed_list": {"_STRETCH_ROWS": 2, "_STRETCH_MESSAGES": 2, "_BUCKETS": 1},
     "delay.dispatch": {"_STEP_BATCHES": 1, "_STEP_BATCHES_ABROAD": 1},
     "delay.held_batches": {

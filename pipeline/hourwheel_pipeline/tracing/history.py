@@ -3,6 +3,7 @@
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 
 from hourwheel.archive.reading import pull_rows
 from hourwheel.dead_letters.dead_rows import DeadState
@@ -17,7 +18,16 @@ from hourwheel.pull_log.records import SOUGHT, Moved, Position, PullRow, Tail
 from hourwheel.retention.chain import read
 from hourwheel.trace.claims import Claims
 from hourwheel.trace.history import RedrivenCopy, SourceLog
-from hourwheel_pipeline.lake.schemas import DEAD, DISPATCHES, DROP_MARKER, MARKERS, MESSAGES, PULLS, RETRY
+from hourwheel_pipeline.lake.schemas import (
+    DEAD,
+    DISPATCHES,
+    DROP_MARKER,
+    MARKERS,
+    MESSAGES,
+    PULLS,
+    RETRY,
+    SCHEDULE,
+)
 from hourwheel_pipeline.tracing.rows import LakeRows, TableRow, milliseconds, pull_row_of, transfer_of, where
 
 _ENDS = ("log", "pull_row", "first_row", "first_index", "end_row", "end_index", "manifest")
@@ -26,6 +36,9 @@ _ORDERED_ROWS = 1_000
 logs does."""
 
 REDRIVEN = "redriven"
+
+_ATTEMPT = ("group", "group_generation", "origin_queue", "origin_offset", "attempt")
+"""The columns by which the copies of one attempt in schedule logs are equal."""
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -99,6 +112,16 @@ class LakeHistory:
             return None
         last = max(named, key=lambda row: (row["dispatch_row"], row["transfer"]))
         return transfer_of(last), last["target_index"] or 0, milliseconds(last["at"])
+
+    def moved(self, log: str, row_no: int, index: int) -> tuple[str, int] | None:
+        """Returns the next copy of the attempt in a schedule log: of those that no wheel has handed over, each but the
+        last was moved."""
+        (before,) = self.rows.of(MESSAGES, log=log, row=row_no, index=index)
+        attempt = dict(zip(_ATTEMPT, itemgetter(*_ATTEMPT)(before), strict=True))
+        since = where("accepted_at", ">", before["accepted_at"])
+        later = self.rows.of(MESSAGES, since, kind=SCHEDULE, **attempt)
+        following = min(later, key=itemgetter("accepted_at"), default=None)
+        return None if following is None else (following["log"], following["row"])
 
     def dead_state(self, row_no: int) -> DeadState | None:
         """Returns the dead letters of the row that were redriven or dropped. The lake has no row about a redrive, but a

@@ -11,6 +11,7 @@ from pyiceberg.expressions import (
     And,
     BooleanExpression,
     EqualTo,
+    GreaterThan,
     GreaterThanOrEqual,
     LessThan,
     LessThanOrEqual,
@@ -33,6 +34,7 @@ _CONDITIONS: Final[dict[str, Any]] = {
     "!=": NotEqualTo,
     "<": LessThan,
     "<=": LessThanOrEqual,
+    ">": GreaterThan,
     ">=": GreaterThanOrEqual,
 }
 

@@ -7,6 +7,7 @@ from hourwheel.errors import ChangePending, NotFound, Rejected, Throttled
 from hourwheel.groups.early_retries import EarlyRetries, RetryFilter
 from hourwheel.model.groups import RetryPolicy
 from hourwheel.model.pulls import PullRequest, RetryLater, Settlement
+from hourwheel.trace.messages import SearchSpan
 from tests.support import Bench
 
 HOUR = RetryPolicy(delays_seconds=(3_600,))
@@ -45,6 +46,19 @@ def test_all_messages_that_back_off_are_pulled_at_once_and_once_each(bench: Benc
     bench.turn(2 * 3_600)
     lag = bench.deployment.groups.lag("orders", "billing")
     assert (lag.waiting, lag.retrying + lag.in_flight, lag.backing_off, lag.dead) == (0, 3, 0, 0)
+
+
+def test_the_trace_follows_a_message_to_its_early_retry(bench: Bench) -> None:
+    back_off(bench, "a", "b")
+    assert retry(bench).retried == 2
+    bench.turn(1)
+    (pull,) = bench.pull(1)
+    bench.settle(pull)
+    states = []
+    for at in (0, 1):
+        (traced,) = bench.deployment.messages.trace("orders", f"0:{at}", SearchSpan()).messages
+        states += [group.state for group in traced.groups or []]
+    assert states == ["acknowledged", "retrying"]
 
 
 def test_messages_are_chosen_by_key_by_error_and_by_both(bench: Bench) -> None:

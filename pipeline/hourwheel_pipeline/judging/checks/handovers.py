@@ -77,7 +77,20 @@ def _unexplained(evidence: Evidence, coverage: Coverage, sent: DataFrame, copies
     unexplained = not_by_pulls.join(by_wheels, list(MESSAGE_KEY), "left_anti").select(
         *MESSAGE_KEY, *GROUP, *_ORIGIN, "kind", "id", "attempt", "accepted_at"
     )
-    return _not_redriven(evidence, coverage, _explicable(coverage, unexplained, skew_ms), skew_ms)
+    explicable = _not_moved(evidence, copies, _explicable(coverage, unexplained, skew_ms))
+    return _not_redriven(evidence, coverage, explicable, skew_ms)
+
+
+def _not_moved(evidence: Evidence, copies: DataFrame, unexplained: DataFrame) -> DataFrame:
+    """Returns the copies without those that somebody has moved to another time. Each move cancels the message and
+    stores a copy: the ``n``-th one of an attempt in schedule logs needs ``n`` cancelled ones."""
+    attempt = (*GROUP, *_ORIGIN, "attempt")
+    cancelled = copies.where(fn.col("kind") == SCHEDULE).join(evidence.cancel_markers, list(MESSAGE_KEY))
+    moves = cancelled.groupBy(*attempt).agg(fn.count("*").alias("moves"))
+    nth = fn.row_number().over(Window.partitionBy("kind", *attempt).orderBy("accepted_at", *MESSAGE_KEY))
+    counted = unexplained.withColumn("nth", nth).join(moves, list(attempt), "left")
+    is_moved = (fn.col("kind") == SCHEDULE) & (fn.col("nth") <= fn.coalesce("moves", fn.lit(0)))
+    return counted.where(~is_moved).drop("nth", "moves")
 
 
 def _unexplained_findings(evidence: Evidence, copies: DataFrame, unexplained: DataFrame) -> DataFrame:

@@ -81,15 +81,7 @@ class DelayedRetries:
     def retry(self, which: RetryFilter, after: str | None = None) -> EarlyRetries:
         """Retries up to 1,000 messages, or as many as 5 s allow, from the cursor ``after`` on. Decodes the group's rows
         in the hour buckets of a month, and makes a move for each message: see ``ScheduledMessages.reschedule``. A
-        message whose delay ends meanwhile does not count.
-
-        Raises:
-            Rejected: the group is ordered. It retries a failed message in its place, and other messages of the key wait
-                behind it. Or ``after`` is no cursor.
-        """
-        if any(group.ordered for group in self.members):
-            detail = "an ordered group retries each key in its order: decide about keys that have stopped"
-            raise Rejected("field-invalid", detail, field="group")
+        message whose delay ends meanwhile does not count. Raises ``Rejected`` where ``after`` is no cursor."""
         began_ms = self.context.clock.now_ms()
         start = None if after is None else _RowPosition.parse(after)
         retried = 0

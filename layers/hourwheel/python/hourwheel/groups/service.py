@@ -153,10 +153,19 @@ class GroupService:
         return decided
 
     def backing_off(self, subject: str, group: str) -> "DelayedRetries":
-        """Returns the call that retries the messages of the group which wait for their delay."""
+        """Returns the call that retries the messages of the group which wait for their delay.
+
+        Raises:
+            NotFound: there is no such subject or group.
+            Rejected: the group is ordered. It retries a failed message in its place, and other messages of the key wait
+                behind it.
+        """
         from hourwheel.groups.early_retries import DelayedRetries  # for operators alone
 
         owner, member = self.records(subject, group)
+        if member.ordered:
+            detail = "an ordered group retries each key in its order: decide about keys that have stopped"
+            raise Rejected("field-invalid", detail, field="group")
         members = consumer_groups(self.registry, owner, member) if member.broadcast else [member]
         return DelayedRetries(self.registry.context, owner, members, self.progress.pending_counts)
 

@@ -248,14 +248,25 @@ class GroupReader:
             self._came_due(copied, copied.at, due_ms, attempt)
 
     def _came_due(self, copied: CopyRow, index: int, due_ms: int, attempt: int) -> None:
-        """Follows a delayed copy to the log to which it was dispatched, if it was."""
+        """Follows a delayed copy to the log to which it was dispatched, if it was, or to the time to which it was
+        moved."""
         named = self.history.dispatched(copied.log, copied.row_no, index, due_ms)
+        moved = self.history.moved(copied.log, copied.row_no, index) if named is None else None
+        if moved is not None:
+            self._moved(moved, attempt)
+            return
         if named is None:
             self._states.add("backing_off")
             return
         transfer, following, at_ms = named
         self._note(at_ms, "due", attempt=attempt)
         self._served_again(self._copied(transfer, following), attempt)
+
+    def _moved(self, moved: tuple[str, int], attempt: int) -> None:
+        """Follows a delayed copy that somebody has moved to another time."""
+        row = self.history.row(*moved)
+        at = None if row is None or row.filler else 0
+        self._delayed(CopyRow(*moved, row, at), attempt, lambda **_: None, None)
 
     def _died(self, copy: Copy, hand_over: HandOver, copied: CopyRow) -> None:
         """Records that the copy became a dead letter, and follows each redrive of it."""

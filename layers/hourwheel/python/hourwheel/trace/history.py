@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from hourwheel.buckets.buckets import Bucket
+from hourwheel.buckets.scheduled_ids import SchedulePosition
 from hourwheel.context import Context
 from hourwheel.dead_letters.dead_rows import DeadState, dead_state_record
 from hourwheel.delay.ownership import DispatchLog
+from hourwheel.delay.pending_changes import PendingChanges
 from hourwheel.errors import Corrupt
 from hourwheel.handover.handover import Transfer
 from hourwheel.logs.cas import value_of
@@ -78,6 +80,11 @@ class History(Protocol):
         """Returns what ``DispatchLog.search`` does, for a message of the schedule log."""
         ...
 
+    def moved(self, log: str, row_no: int, index: int) -> tuple[str, int] | None:
+        """Returns the schedule log and the row to which somebody has moved the message of the schedule log, which is
+        alone in its new row; None if nobody has."""
+        ...
+
     def dead_state(self, row_no: int) -> DeadState | None:
         """Returns the state of a row of the group's dead log."""
         ...
@@ -126,6 +133,11 @@ class StoredHistory:
 
     def dispatched(self, log: str, row_no: int, index: int, due_ms: int) -> tuple[Transfer, int, int] | None:
         return DispatchLog(self.context, Bucket.of_log(log)).search(row_no, index, due_ms)
+
+    def moved(self, log: str, row_no: int, index: int) -> tuple[str, int] | None:
+        change = PendingChanges(self.context).record(SchedulePosition(Bucket.of_log(log), row_no, index)).load()
+        position = None if change is None else change.value.new_position
+        return None if position is None else (position.bucket.log, position.row_no)
 
     def dead_state(self, row_no: int) -> DeadState | None:
         current = dead_state_record(self.context, self.group, row_no).load()

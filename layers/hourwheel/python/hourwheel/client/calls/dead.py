@@ -33,7 +33,7 @@ class DeadLetterCalls(Calls):
 
         Example:
             >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
-            >>> later = Settlement(receipt=pull.receipt, retry=[RetryAt(0, delay="1h")])
+            >>> later = Settlement(receipt=pull.receipt, retry=[RetryLater(index=0, delay="1h")])
             >>> settled = api.settle("orders", "billing", [later])
             >>> api.retry_now("orders", "billing").retried
             1

@@ -142,10 +142,10 @@ class ScheduledCalls(Calls):
         after: str | None = None,
         dry_run: bool = False,
     ) -> ChosenPage:
-        """Cancels the delayed messages of a subject that have the ``key``, the ``tag`` and the ``message_id`` that
-        their sender gave, and that are due from ``since`` on and before ``until``; all without any of these. One call
-        cancels up to 25 and searches for up to 5 s, and another one goes on at ``after``, the ``next`` of its answer.
-        With ``dry_run`` it answers with up to 100 messages that it would cancel.
+        """Cancels the delayed messages of a subject that have the ``key``, the ``tag`` and the ``message_id`` of their
+        sender, and that are due in the span; all without any of these. One call cancels up to 25 and searches for up to
+        5 s. Another one goes on at ``after``, the ``next`` of its answer. With ``dry_run`` it answers with up to 100
+        messages that it would cancel.
 
         Raises:
             NotFound: there is no such subject.

@@ -260,7 +260,7 @@ class DelayedList:
 
     def _choose(self, stretch: _Stretch, entries: Sequence[_ListedMessage]) -> tuple[list[_ListedMessage], int]:
         """Returns the messages that the page shows, unless their rows take too many bytes, and the number of those that
-        it has looked at: it looks at one at least, and then until the page is full or the time is over."""
+        it has looked at. Looks at one at least, and then until the page is full or the time is over."""
         room = self.request.limit - len(self._messages)
         if self.request.which == ANY_MESSAGE:
             return list(entries[:room]), min(room, len(entries))
