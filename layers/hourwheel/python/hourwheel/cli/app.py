@@ -16,7 +16,7 @@ from hourwheel.cli.messages import consume, dead, messages, produce, scheduled
 from hourwheel.cli.misfits import describe_misfit, name_values, suggest_options
 from hourwheel.cli.output import write_error, write_raw
 from hourwheel.cli.pipeline import pipeline
-from hourwheel.cli.server import console, serve
+from hourwheel.cli.server import backups, console, serve
 from hourwheel.cli.settings import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, CommandSettings, advice_of
 from hourwheel.cli.subjects import cells, queues, subjects
 from hourwheel.client import DEFAULT_URL
@@ -147,6 +147,9 @@ def _tokens(tokens: list[str] | None, file: Path | None) -> Tokens:
 
 app.command()(serve.serve)
 app.command()(console.console)
+app.command()(backups.backup)
+app.command()(backups.restore)
+app.command()(backups.check)
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(subjects.app, name="subject")

@@ -20,6 +20,7 @@ from hourwheel.ports.storage import Key, Record, Table, items_of
 from hourwheel.retention.kinds import DISPATCHES
 from hourwheel.retention.manifests import Span
 
+HEAD_KEY = Key(Table.META, "archive/head", "head")
 _PARTITION = "archive"
 _PAGE = 1_000
 _BUCKETS_MS = 3 * 366 * 86_400_000  # longer than the longest delay, of two years
@@ -52,7 +53,7 @@ class ArchiveHead(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
 
 
 def head_record(context: Context) -> CasRecord[ArchiveHead]:
-    return CasRecord(context.store, context.ids, Key(Table.META, "archive/head", "head"), ArchiveHead)
+    return CasRecord(context.store, context.ids, HEAD_KEY, ArchiveHead)
 
 
 def watermark_name(kind: str, log: str) -> str:
