@@ -17,8 +17,11 @@ from hourwheel.client import Api, Message, PushTarget, Settlement
 from tests.docs.test_commands import parse
 
 ARN = "arn:aws:execute-api:eu-west-1:111122223333:abc/prod"
-LONG = {"serve", "console", "pipeline run", "pipeline status", "pipeline report", "grant create", "grant rotate"}
-"""These run a server, or want an archive or function URLs: their examples are only parsed."""
+LONG = {
+    *("serve", "console", "pipeline run", "pipeline status", "pipeline report", "grant create", "grant rotate"),
+    *("backup", "restore", "check"),
+}
+"""These run a server, or want an archive, a data directory or function URLs: their examples are only parsed."""
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
