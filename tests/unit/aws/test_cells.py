@@ -9,7 +9,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.aws.cells import AwsCells, CellLocation
 from hourwheel.aws.services import Environment
 from hourwheel.cells.cell_storage import GuardedCells
-from hourwheel.cells.store_formats import FORMAT_KEY
+from hourwheel.cells.store_formats import FORMAT_KEY, check_formats
 from hourwheel.context import Settings
 from hourwheel.errors import CellUnavailable, Conflict, NoAccess, Unavailable
 from hourwheel.logs.formats import FORMAT, StoreFormat
@@ -121,6 +121,13 @@ def test_new_tables_of_a_cell_that_has_held_queues_are_not_opened(account: Accou
         account.deployed().deployment.cells.add("fast")
     with pytest.raises(Unavailable, match="is not marked as this deployment's"):
         account.deployed().send("a")
+
+
+def test_the_sweeper_is_silent_about_cells_that_are_not_added(
+    account: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_formats(account.deployed().deployment.context, keep=True)
+    assert caplog.records == []
 
 
 def test_a_cell_without_rights_or_tables_is_out_of_reach_and_said_so(account: Account) -> None:

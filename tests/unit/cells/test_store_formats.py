@@ -91,6 +91,7 @@ def test_a_store_with_many_subjects_is_one_of_this_format() -> None:
 def test_the_formats_of_all_cells_are_kept() -> None:
     there = CellStorage(MemoryStore(), MemoryBlobs())
     bench = Bench(cells={"fast": there})
+    bench.deployment.cells.add("fast")
     check_formats(bench.deployment.context, keep=False)
     assert stored(bench.store) is None
     check_formats(bench.deployment.context, keep=True)
@@ -100,6 +101,7 @@ def test_the_formats_of_all_cells_are_kept() -> None:
 def test_a_cell_that_must_not_be_used_does_not_stop_the_others() -> None:
     there = CellStorage(store_with(LATER), MemoryBlobs())
     bench = Bench(cells={"fast": there})
+    bench.deployment.cells.add("fast")
     check_formats(bench.deployment.context, keep=True)
     assert (stored(bench.store), stored(there.store)) == (CURRENT, LATER)
 

@@ -28,13 +28,19 @@ FORMAT_KEY = Key(Table.META, "cell", "format")
 
 def check_formats(context: Context, *, keep: bool) -> None:
     """Raises ``DataVersion`` if this version must not use the tables of the home cell. With ``keep`` it also stores the
-    format, and those of the other cells that it can reach. The others are checked when they are opened."""
+    format, and those of the other cells that were added and can be reached. The others are checked when they are
+    opened."""
     if not keep:
         check_format(context.store, context.ids, _HOME)
         return
     keep_format(context.store, context.ids, _HOME)
-    for cell in () if context.cells is None else context.cells.names():
-        reached(partial(_keep_format_of, context, cell), None)
+    if context.cells is not None:
+        from hourwheel.cells.cells import registered_cells  # one function needs it, and only with other cells
+
+        # A cell that is set up and not added yet has no mark: to open it would log an outage.
+        added = {cell.name for cell in registered_cells(context.store, context.ids)}
+        for cell in added.intersection(context.cells.names()):
+            reached(partial(_keep_format_of, context, cell), None)
 
 
 def _keep_format_of(context: Context, cell: str) -> None:
