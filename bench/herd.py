@@ -41,11 +41,11 @@ class _Listener:
         assert self._process.stdout is not None
         assert self._process.stdout.readline().strip() == "listening"
 
-    def late_ms(self) -> list[float]:
-        """Waits for the end, and returns how late each message came."""
+    def late_ms(self) -> tuple[list[float], int]:
+        """Waits for the end, and returns how late each message came, and how many were sent too late to wait."""
         answer, _ = self._process.communicate()
-        late: list[float] = json.loads(answer)["late_ms"]
-        return late
+        seen = json.loads(answer)
+        return seen["late_ms"], seen["sent_at_once"]
 
 
 def beside(url: str, name: str, herd: int) -> dict[str, float]:
@@ -65,17 +65,17 @@ def beside(url: str, name: str, herd: int) -> dict[str, float]:
         pool.submit(_send_fresh, url, f"fresh-{name}", first).result()
     found = {"known": known.late_ms(), "fresh": fresh.late_ms()}
     row: dict[str, float] = {"herd": herd, "sent_in_time": float(sent_in_time)}
-    for kind, late in found.items():
+    for kind, (late, at_once) in found.items():
         row |= {
-            f"{kind}_lost": others - len(late),
+            f"{kind}_lost": others - len(late) - at_once,
             f"{kind}_early": sum(milliseconds < 0 for milliseconds in late),
             f"{kind}_p50_ms": round(median(late), 1),
             f"{kind}_p99_ms": round(quantile(late, 0.99), 1),
             f"{kind}_max_ms": round(max(late), 1),
         }
     if crowd is not None:
-        late = crowd.late_ms()
-        row |= {"herd_lost": herd - len(late), "herd_early": sum(milliseconds < 0 for milliseconds in late)}
+        late, at_once = crowd.late_ms()
+        row |= {"herd_lost": herd - len(late) - at_once, "herd_early": sum(milliseconds < 0 for milliseconds in late)}
         row["herd_seconds"] = round(max(late) / 1_000, 2)
     return row
 

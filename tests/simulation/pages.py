@@ -24,7 +24,7 @@ ROOMS = (
     *("dozing", "pulling", "dead_letters", "delay", "push", "groups", "sweep"),
 )
 _KIND = (
-    *("PAGE", "ROWS", "BLOCK", "BLOCKS", "PICKS", "BATCHES", "ABROAD", "ONCE", "MOST", "AHEAD", "RACES", "TRIES"),
+    *("PAGE", "ROWS", "BLOCK", "BLOCKS", "PICKS", "BATCHES", "ONCE", "MOST", "AHEAD", "RACES", "TRIES"),
     *("FENCES", "PREPARED", "NAMED", "PAGES", "BUCKETS", "REMEMBERED", "NEAR", "RELOADS", "OPEN", "SORTED", "CROWD"),
     *("GROUPS", "LINES", "MESSAGES", "PARKED", "HELD", "MANY", "SHOWN", "DOZING", "BODIES", "COUNTED"),
 )
@@ -56,7 +56,7 @@ SMALL: dict[str, dict[str, int]] = {
     "cells.moves": {"_TRIES": 2},
     "groups.early_retries": {"_MOST": 1, "GET_MANY": 2},
     "delay.lists.delayed_list": {"_STRETCH_ROWS": 2, "_STRETCH_MESSAGES": 2, "_BUCKETS": 1},
-    "delay.dispatch": {"_STEP_BATCHES": 1, "_STEP_BATCHES_ABROAD": 1},
+    "delay.dispatch": {"_STEP_BATCHES": 1},
     "delay.held_batches": {
         "_MOST_OPEN_PICKS": 2,
         "_MOST_OPEN": 1,

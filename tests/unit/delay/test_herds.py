@@ -1,6 +1,7 @@
 """Many messages of one subject that fall due at one instant do not hold up those of other subjects."""
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -178,6 +179,20 @@ def test_a_wheel_that_rests_reads_ahead_in_pieces(monkeypatch: pytest.MonkeyPatc
         pieces.append(wheel._prepared(1_000))
     # A new message would be read between two pieces; then the wheel rests, and reads nothing twice.
     assert pieces == [0, 0, 0, *[1_000] * 17]
+
+
+def test_a_step_reads_the_records_of_its_subjects_together(bench: Bench) -> None:
+    bench.settings = Settings(retry=AT_ONCE, registry_seconds=60)
+    names = [f"s{number}" for number in range(SLICE)]
+    for name in names:
+        send(bench, name, "a", due_ms=bench.clock.ms + 5_000)
+    bench.deployment = bench.another_process()
+    wheel = opened(bench)
+    bench.clock.pass_time(5)
+    with patch.object(bench.store, "get_keys", wraps=bench.store.get_keys) as reads:
+        turn(bench, wheel)
+    assert [len(call.args[0]) for call in reads.call_args_list] == [SLICE]
+    assert [bench.bodies(subject=name) for name in names] == [["a"]] * SLICE
 
 
 def test_without_ticks_a_short_delay_passes_a_herd(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from hourwheel.model.log_names import LogName, Member
 from hourwheel.model.messages import Message
 from hourwheel.model.subjects import Subject
 from hourwheel.producing.routing import delayed_batch, queue_of
-from hourwheel.reach.storages import at_home
 from hourwheel.registry.registry import Registry
 from hourwheel.times import rfc3339
 
@@ -136,13 +135,14 @@ class OutgoingBatches:
     row_cache: ScheduleRowCache
 
     def of(
-        self, slices: Sequence[tuple[QueueName, Sequence[Pick]]], most: int, most_abroad: int
+        self, slices: Sequence[tuple[QueueName, Sequence[Pick]]], most: int
     ) -> tuple[list[OutgoingBatch], list[list[Pick]]]:
         """Returns the messages at these positions as batches, in order, and the positions of each slice that would be
-        too much for one step. At most ``most`` batches, of which at most ``most_abroad`` are for other cells."""
-        step = _StepBatches(
-            _Targets(self.registry, self.log), self._sources(picks for _, picks in slices), most, most_abroad
-        )
+        too much for one step. At most ``most`` batches."""
+        sources = self._sources(picks for _, picks in slices)
+        # One by one, the records of a hundred subjects took a second on AWS.
+        self.registry.read_ahead(source.destination.subject for source in sources.values())
+        step = _StepBatches(_Targets(self.registry, self.log), sources, most)
         return step.batches, [step.left(queue, picks) for queue, picks in slices]
 
     def prepare(self, picks: Sequence[Pick]) -> int:
@@ -188,15 +188,13 @@ class OutgoingBatches:
 
 @dataclass
 class _StepBatches:
-    """Fills the batches of one step: at most ``most``, of which at most ``most_abroad`` are for other cells."""
+    """Fills the batches of one step: at most ``most``."""
 
     targets: "_Targets"
     sources: Mapping[int, _Source]
     most: int
-    most_abroad: int
     batches: list[OutgoingBatch] = field(default_factory=list)
     _open: dict[tuple[str, QueueName], OutgoingBatch] = field(default_factory=dict)
-    _abroad: int = 0
     _texts: dict[int, str] = field(default_factory=dict)
 
     def left(self, queue: QueueName, picks: Sequence[Pick]) -> list[Pick]:
@@ -214,15 +212,13 @@ class _StepBatches:
         target_key = target_name, queue
         batch = self._open.get(target_key)
         if batch is None or not batch.fits(len(encoded)):
-            away = not at_home(target.log)
-            if len(self.batches) == self.most or (away and self._abroad == self.most_abroad):
+            if len(self.batches) == self.most:
                 self._open.pop(target_key, None)  # to keep the order, later messages of the target wait, too
                 return False
             batch = self._open[target_key] = OutgoingBatch(
                 target, source.destination, queue, is_alone=source.whole is not None
             )
             self.batches.append(batch)
-            self._abroad += away
         batch.kept_until_ms = max(batch.kept_until_ms, source.destination.kept_until_ms)
         batch.add(pick, message, len(encoded), due_ms + COARSE_MS if source.destination.minute else due_ms)
         return True

@@ -1,6 +1,7 @@
 """Looks subjects and groups up, caches them for a moment, and creates them on first use."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Protocol, TypeVar
@@ -8,7 +9,7 @@ from typing import Literal, Protocol, TypeVar
 import msgspec
 
 from hourwheel.context import Context
-from hourwheel.errors import ErasureUnfinished, NotFound, Unavailable
+from hourwheel.errors import UNDECODABLE, ErasureUnfinished, NotFound, Unavailable
 from hourwheel.logs.cas import CasRecord
 from hourwheel.model.fields import check_name
 from hourwheel.model.groups import Group
@@ -84,6 +85,18 @@ class Registry:
         else:
             value = current.value
         return self._records.keep((name,), value, began_ms)
+
+    def read_ahead(self, names: Iterable[str]) -> None:
+        """Reads the records of these subjects that are not cached, many in a request: ``subject`` then reads none of
+        them. It reads those alone that stand behind a record which cannot be decoded."""
+        unknown = [name for name in dict.fromkeys(names) if self._records.get((name,)) is None]
+        if len(unknown) < 2:
+            return
+        began_ms = self.context.clock.now_ms()
+        with suppress(*UNDECODABLE):
+            for subject in subjects_named(self.context.store, unknown):
+                if not subject.deleted:
+                    self._records.keep((subject.name,), subject, began_ms)
 
     def group(self, subject: Subject, name: str, *, create: bool = False) -> Group:
         """Returns the group. If there is none, creates it with the defaults (``create``, and ``auto_create`` is set) or
