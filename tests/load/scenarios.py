@@ -1,8 +1,11 @@
 """Lists the scenarios of ``make load``. A bound under ``aims`` does not hold yet; ``make load`` says by how much."""
 
+from dataclasses import replace
 from functools import partial
 
+from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest
+from hourwheel.times import rfc3339
 from tests.load.deployment import Conditions
 from tests.load.limits import value
 from tests.load.scenario import Bound, Scenario, Stage
@@ -86,6 +89,22 @@ def _lonely(stage: Stage, *, rate: float) -> None:
         stage.traffic.consumer(_ORDERS, "g", f"c{number}", stage.samples, messages=500)
 
 
+def _midnight(stage: Stage, *, herd: int, batch: int, others: int = 1_000) -> None:
+    """The messages of a herd are due at one instant, and a message of each of many other subjects within a second from
+    then on. All were sent before. The samples are those of the others."""
+    rng, texts = stage.deployment.machine.rng, stage.traffic.texts
+    sent, due = stage.deployment.machine.now, stage.deployment.machine.now + 60_000
+    stage.library.subjects.put("herd", queues=4)
+    for _ in range(herd // batch):
+        bodies = [texts.body(sent, due) for _ in range(batch)]
+        stage.library.produce("herd", [NewMessage(body=body, deliver_at=rfc3339(int(due))) for body in bodies])
+    for number in range(others):
+        subject, at = f"s{number}", due + rng.uniform(0, 1_000)
+        stage.library.produce(subject, [NewMessage(body=texts.body(sent, at), deliver_at=rfc3339(int(at)))])
+        stage.traffic.consumer(subject, "g", "c", stage.samples)
+    stage.samples.counts["sent"] = others
+
+
 def _hour(stage: Stage) -> None:
     rng = stage.deployment.machine.rng
     stage.library.subjects.put(_ORDERS)
@@ -162,6 +181,27 @@ def _named_hot(factor: int) -> Scenario:
         holds=(Bound("given up", most=0), Bound("wheels failed", most=0), Bound("late at most ms", most=3_000)),
         aims=(Bound("late p99 ms", most=1_000),),
         numbers=("refused by quotas", "over 5 s late", *_DELAYED, *_ALL),
+    )
+
+
+def _late(p99_ms: int) -> tuple[Bound, ...]:
+    return Bound("late p99 ms", most=p99_ms), Bound("undelivered share", most=0), Bound("wheels failed", most=0)
+
+
+def _named_midnight(
+    name: str, *, batch: int = 1_000, shards: int = 32, others: int = 1_000, holds: tuple[Bound, ...] = ()
+) -> Scenario:
+    return Scenario(
+        name=name,
+        says=f"100,000 messages of one subject due at one instant, {batch:,} in a row, beside {others:,} other subjects"
+        f" with a message each in that second; shards: {shards}",
+        play=partial(_midnight, herd=100_000, batch=batch, others=others),
+        seconds=100,
+        conditions=replace(_RAISED, settings={"shards": shards}),
+        holds=holds,
+        aims=(Bound("late p99 ms", most=1_000),),
+        numbers=_DELAYED,
+        quick=others < 100,
     )
 
 
@@ -281,6 +321,10 @@ THROUGHPUT = (
 )
 
 DELAYED = (
+    _named_midnight("midnight", holds=_late(1_500)),
+    _named_midnight("midnight-singles", batch=1),
+    _named_midnight("midnight-quiet", shards=1, others=40, holds=_late(1_500)),
+    _named_midnight("midnight-one-shard", shards=1, holds=_late(16_000)),
     Scenario(
         name="lonely",
         says="1,000 delayed messages a second, each due at a time of its own, with raised quotas",
