@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/decisions"
 LIST = (FOLDER / "README.md").read_text()
 PAGES = {page.name: page.read_text() for page in sorted(FOLDER.glob("0*.md"))}
-NEVER_USED = {60, 62, 63, 64, 66}
+NEVER_USED = {60, 62, 63, 64, 66, 84}
 
 _STATUS = re.compile(
     r"# .+\n\n\*Accepted on (20\d\d-\d\d-\d\d)\.(?: Replaced in part by (\[\d+\]\([\w-]+\.md\))\.)?\*\n\n"
