@@ -19,7 +19,7 @@ from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.outcomes import report_status
 from hourwheel_pipeline.runs import exits
 from tests.pipeline.faults import faulty
-from tests.pipeline.worlds import World, lively
+from tests.pipeline.worlds import World, hurries, lively
 
 
 @dataclass
@@ -52,6 +52,7 @@ def broken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fau
 def test_a_system_that_works_has_no_findings(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path)
     lively(world)
+    hurries(world)
     world.rest()
     world.compacted(spark)
     found = world.reconciled(spark)

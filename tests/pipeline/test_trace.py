@@ -20,7 +20,7 @@ from hourwheel.trace.messages import SearchSpan
 from hourwheel_pipeline.jobs import trace
 from hourwheel_pipeline.jobs.trace import TraceOptions
 from hourwheel_pipeline.lake.tables import Lake
-from tests.pipeline.worlds import DAY, World, lively
+from tests.pipeline.worlds import DAY, World, hurries, lively
 
 EACH = 7
 """Traced messages of a subject: each costs some scans of the lake."""
@@ -48,6 +48,7 @@ class Told:
 def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
     world = World(tmp_path_factory.mktemp("traced"))
     lively(world)
+    hurries(world)
     _strict(world)
     named = _delayed(world)
     world.pass_time(60)

@@ -11,6 +11,7 @@ from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
 from hourwheel.archive.archiver import Archiver
 from hourwheel.context import Settings
 from hourwheel.dead_letters.dead_rows import dead_id_of
+from hourwheel.groups.early_retries import RetryFilter
 from hourwheel.model.groups import RetryPolicy, TagFilter
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import Pull, RetryLater
@@ -206,6 +207,25 @@ def _delays(world: World) -> None:
     bench.settle(pull, retry=[RetryLater(index=0, delay="2m"), 1], **where)
     world.pass_time(400)
     assert world.acknowledge(**where) == 3
+
+
+def hurries(world: World) -> None:
+    """Retries messages at once that wait for the delay of their retry: one is served, one waits once more and is
+    retried early again, and one fails for good."""
+    bench, where = world.bench, {"subject": "hurried", "group": "billing"}
+    bench.deployment.groups.put("hurried", "billing", max_attempts=3, retry=RetryPolicy(delays_seconds=(2 * HOUR,)))
+    bench.send("a", "b", "c", subject="hurried")
+    for retried in (3, 2):
+        for pull in bench.pull(**where):
+            failed = [index for index, message in enumerate(pull.messages) if retried == 3 or message.body != "a"]
+            assert bench.settle(pull, retry=failed, **where) == "settled"
+        bench.clock.pass_time(60)
+        assert bench.deployment.groups.backing_off("hurried", "billing").retry(RetryFilter()).retried == retried
+        bench.turn(60)
+    for pull in bench.pull(**where):
+        failed = [index for index, message in enumerate(pull.messages) if message.body == "c"]
+        assert bench.settle(pull, dead=failed, **where) == "settled"
+    bench.turn(3 * HOUR)
 
 
 def _leases(world: World) -> None:
