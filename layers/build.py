@@ -67,9 +67,12 @@ _UNUSED = re.compile(
             r".*\.pyi|.*/py\.typed",
             r"aws_lambda_powertools/event_handler",
             r"aws_lambda_powertools/utilities/(?!__init__|jmespath_utils|typing)[^/]*",
+            r"backports/zstd/zipfile",
             rf"botocore/data/(?!({'|'.join(sorted(SERVICES))})$)[^/]*(?<!\.json)",
             r"botocore/data/.*/(examples|waiters)-.*",
+            r"dateutil/zoneinfo/.*\.tar\.gz",  # an old copy of the system's time zones
             r"pydantic/v1",
+            r"urllib3/contrib/emscripten",  # browsers
             r"[^/]*\.dist-info/(?!METADATA$|LICEN[CS]E|NOTICE|COPYING|licenses)[^/]*",
         )
     )
