@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hourwheel.adapters.sqlite.store import SqliteStore
+from hourwheel.adapters.sqlite.synced_mark import Synced, SyncedMark
 from hourwheel.embedded.backups.backup import back_up
 from hourwheel.embedded.checks.check import check
 from hourwheel.embedded.directories.directory import database
@@ -63,6 +65,23 @@ def test_a_backup_that_was_made_under_load_is_sound(start: Start, tmp_path: Path
     assert report.findings == []
     assert report.messages >= 60
     assert check(tmp_path / "data").findings == []
+
+
+def test_transactions_that_a_server_commits_meanwhile_are_not_missing(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = SyncedMark.read
+
+    def read_behind_a_commit(mark: SyncedMark) -> Synced | None:
+        store = SqliteStore(database(data), mark=mark)
+        store.add("orders~1/0", rows=0, numbers=0)
+        store.close()
+        return read(mark)
+
+    monkeypatch.setattr(SyncedMark, "read", read_behind_a_commit)
+    before = check(data)
+    assert before.findings == []
+    assert check(data).transaction > before.transaction
 
 
 def damaged_object(data: Path) -> None:

@@ -17,7 +17,7 @@ from hourwheel.adapters.files import FileBlobs
 from hourwheel.adapters.metrics import CountingMeter
 from hourwheel.adapters.polling import PollingWakeups
 from hourwheel.adapters.sqlite.session import SqliteSession
-from hourwheel.adapters.sqlite.synced_mark import SyncedMark
+from hourwheel.adapters.sqlite.synced_mark import NOTHING, Synced, SyncedMark
 from hourwheel.adapters.sqlite.writer import translated
 from hourwheel.buckets.buckets import Bucket
 from hourwheel.context import Context
@@ -44,9 +44,11 @@ def check(data: Path) -> CheckReport:
     if not database(data).exists() or stored_format(data) is None:
         raise Broken(f"{data} is no data directory: name that of hourwheel serve")
     findings = Findings()
+    # Read before the database: a server may commit between the two, and then the database is ahead.
+    expected = _mark_of(findings, data)
     try:
         with _opened(data) as connection:
-            _check_database(findings, connection, data)
+            _check_database(findings, connection, expected)
             _check_content(findings, connection, data)
     except sqlite3.Error as error:
         reason = translated(error)
@@ -65,19 +67,24 @@ def _opened(data: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _check_database(findings: Findings, connection: sqlite3.Connection, data: Path) -> None:
+def _mark_of(findings: Findings, data: Path) -> Synced:
+    """Returns the last transaction that a server has synced, as far as is known."""
+    if not synced(data).exists():
+        return NOTHING
+    with closing(SyncedMark(synced(data))) as mark:
+        expected = mark.read()
+    if expected is None:
+        findings.add(f"{synced(data)} is damaged", "the next start of the server writes it again")
+    return expected or NOTHING
+
+
+def _check_database(findings: Findings, connection: sqlite3.Connection, expected: Synced) -> None:
     for (problem,) in connection.execute("PRAGMA integrity_check(100)"):
         if problem != "ok":
             findings.add(f"the database is damaged: {problem}", _RESTORE)
     (number,) = connection.execute("SELECT number FROM commits").fetchone()
     findings.report.transaction = number
-    if not synced(data).exists():
-        return
-    with closing(SyncedMark(synced(data))) as mark:
-        expected = mark.read()
-    if expected is None:
-        findings.add(f"{synced(data)} is damaged", "the next start of the server writes it again")
-    elif expected.number > number:
+    if expected.number > number:
         findings.add(f"{expected.number - number} transactions are missing, of {expected.number}", _RESTORE)
 
 
