@@ -210,6 +210,15 @@ def test_a_target_that_is_there_is_refused(tmp_path: Path, stopped: Path) -> Non
             call()
 
 
+def test_two_backups_at_once_do_not_mix(tmp_path: Path, stopped: Path) -> None:
+    target = tmp_path / "backup"
+    with copies.made_at(target) as unfinished:
+        (unfinished / "first").touch()
+        with pytest.raises(Broken, match="another process makes"):
+            back_up(target, stopped, {}, 0)
+    assert os.listdir(target) == ["first"]
+
+
 def test_what_is_no_data_directory_is_not_backed_up(tmp_path: Path, stopped: Path) -> None:
     (tmp_path / "photos").mkdir()
     for place in ("photos", "missing"):

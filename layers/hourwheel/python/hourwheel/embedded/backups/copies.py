@@ -1,6 +1,7 @@
 """Copies files of stores, and makes directories that appear under their names only when they are complete."""
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ RECORD = "backup.json"
 
 _CHUNK = 1 << 20
 _UNFINISHED = ".unfinished"
+_LOCK = "lock"
+"""Locked by the process that makes the directory, and in it until it has its name."""
 
 
 class StoreCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,24 +71,44 @@ def check_new(target: Path) -> None:
 def made_at(target: Path) -> Iterator[Path]:
     """Yields an empty directory that gets the name ``target`` at the end of the block, once all its files are on the
     disk. Removes it after an error. A process that is killed leaves it under another name, which the next one
-    removes. Raises ``StorageFull`` where the volume is full, and ``Broken`` for all other errors of the system."""
+    removes. Raises ``StorageFull`` where the volume is full, and ``Broken`` for all other errors of the system, and
+    while another process makes the directory."""
     unfinished = target.with_name(target.name + _UNFINISHED)
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.mkdir(mode=0o700)
-        yield unfinished
-        for path in unfinished.rglob("*"):
-            path.chmod(0o700 if path.is_dir() else 0o600)
-        os.sync()
-        os.rename(unfinished, target)
-        _sync_folder(target.parent)
+        unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(unfinished, target):
+            yield unfinished
+            for path in unfinished.rglob("*"):
+                path.chmod(0o700 if path.is_dir() else 0o600)
+            os.sync()
+            os.rename(unfinished, target)
+            # Only now: without it another process could take the directory for one that was left behind.
+            (target / _LOCK).unlink()
+            _sync_folder(target.parent)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(f"no room is left on the volume of {target}") from error
         raise Broken(f"{target} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextmanager
+def _locked(unfinished: Path, target: Path) -> Iterator[None]:
+    """Keeps other processes from the directory during the block, which finds it empty but for the lock, and removes the
+    directory afterwards."""
+    with (unfinished / _LOCK).open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Broken(f"another process makes {target}: wait until it has ended") from error
+        try:
+            for path in unfinished.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != _LOCK:
+                    path.unlink()
+            yield
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def copy_file(source: Path, target: Path) -> str:
