@@ -17,6 +17,7 @@ def crowded(plan: Plan) -> Plan:
 
 def with_crowd(plan: Plan, rng: Random) -> Plan:
     """Returns the plan with two to four consumers that take a message or two at a time from a long queue."""
+    moves = tuple(move for move in plan.moves if move not in ("refilter", "decide"))
     return replace(
         plan,
         crowd=rng.choice((20, 40, 80)),
@@ -25,11 +26,11 @@ def with_crowd(plan: Plan, rng: Random) -> Plan:
         switch=max(plan.switch, 0.5),
         calls=plan.calls + 600,
         couriers=0,
-        operators=min(1, plan.operators),
+        operators=min(1, plan.operators) if moves else 0,
         sweepers=min(1, plan.sweepers),
         ordered=False,
         filters=(),
-        moves=tuple(move for move in plan.moves if move not in ("refilter", "decide")),
+        moves=moves,
         max_in_flight=0,
         messages_per_second=0,
         lease_seconds=max(5, plan.lease_seconds),

@@ -20,6 +20,7 @@ from hourwheel.delay.changes import ScheduledMessages
 from hourwheel.delay.dispatch import Dispatcher
 from hourwheel.delay.ownership import DispatchLog, Ownership
 from hourwheel.delay.timing import DueGroup, TimingWheel
+from hourwheel.delay.waiting_messages import WaitingMessages
 from hourwheel.delay.wheel import Wheel, WheelEnd
 from hourwheel.delay.wheel_steps import WheelState
 from hourwheel.errors import Filled, Sealed
@@ -137,7 +138,7 @@ def a_wheel_forgets_one_of_the_messages_that_are_due_together() -> Iterator[None
 
 @planted(sharpen=_cancellers_at_work)
 def a_cancel_marker_is_ignored_when_its_message_is_due() -> Iterator[None]:
-    with patch.object(TimingWheel, "discard", lambda *_: None):
+    with patch.object(WaitingMessages, "discard", lambda *_: None):
         yield
 
 
