@@ -181,6 +181,16 @@ def test_cells_are_copied_as_they_are_at_one_moment(start: Start, tmp_path: Path
     assert set(found.values()) == {1}
 
 
+def test_a_backup_has_every_cell_that_serves(start: Start, tmp_path: Path) -> None:
+    server = start(cells={"fast": tmp_path / "fast"})
+    server.ok("PUT", "/v1/cells/fast", {})
+    with pytest.raises(Broken, match="has cell fast: name its directory, --cell fast=DIRECTORY; if it is out of reach"):
+        back_up(tmp_path / "backup", tmp_path / "data", {}, 0)
+    assert not (tmp_path / "backup").exists()
+    server.ok("PUT", "/v1/cells/fast", {"state": "offline"})
+    assert list(back_up(tmp_path / "backup", tmp_path / "data", {}, 0).stores) == [""]
+
+
 @pytest.fixture
 def stopped(start: Start, tmp_path: Path) -> Path:
     """Returns a data directory with some messages, one of them in an object, that no server uses."""

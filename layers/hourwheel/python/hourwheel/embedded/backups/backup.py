@@ -21,7 +21,9 @@ from pathlib import Path
 
 import msgspec
 
+from hourwheel.adapters.sqlite.session import SqliteSession
 from hourwheel.adapters.sqlite.writer import connect, translated
+from hourwheel.cells.cells import registered_cells
 from hourwheel.embedded.backups.copies import (
     RECORD,
     Backup,
@@ -41,6 +43,7 @@ from hourwheel.retention.bundles import EVERY
 from hourwheel.retention.bundles import PREFIX as BUNDLES
 from hourwheel.retention.manifests import PREFIX as MANIFESTS
 from hourwheel.retention.watermarks import HEAD_KEY, ArchiveHead
+from hourwheel.system import SystemIds
 
 _FOLDERS = ("batches", "scheduled")
 _SMALL_FILES = ("format", "cell")
@@ -48,10 +51,12 @@ _SMALL_FILES = ("format", "cell")
 
 def back_up(target: Path, data: Path, cells: Mapping[str, Path], now_ms: int) -> Backup:
     """Copies the directory of a home and those of its other cells to the new directory ``target``. Raises ``Broken``,
-    and leaves nothing there, if the target exists, if a directory is none of a store, or if the volume is full."""
+    and leaves nothing there, if the target exists, if a directory is none of a store, if a cell is not named, or if the
+    volume is full."""
     directories = {HOME: data, **cells}
     for name, directory in directories.items():
         _check_directory(name, directory)
+    _check_all_named(data, cells)
     check_new(target)
     with made_at(target) as unfinished:
         copies = {name: place_of(unfinished, name) for name in directories}
@@ -80,6 +85,21 @@ def _check_directory(name: str, directory: Path) -> None:
         raise Broken(f"{directory} is the directory of a " + ("home" if name else "cell: name it with --cell"))
     if name and (directory / "cell").read_text().split()[-1] != name:
         raise Broken(f"{directory} is not the directory of cell {name}")
+
+
+def _check_all_named(data: Path, cells: Mapping[str, Path]) -> None:
+    """Raises ``Broken`` for a cell that serves and is not named: without it the backup would lack its messages."""
+    try:
+        with closing(connect(database(data))) as connection:
+            registered = registered_cells(SqliteSession(connection), SystemIds())
+    except sqlite3.Error as error:
+        raise translated(error) from error
+    for record in registered:
+        if record.serves and record.name not in cells:
+            raise Broken(
+                f"{data} has cell {record.name}: name its directory, --cell {record.name}=DIRECTORY; if it is out of"
+                f" reach, hourwheel cell set-state {record.name} offline leaves it out"
+            )
 
 
 def _copy_objects(directory: Path, copy: Path) -> None:
