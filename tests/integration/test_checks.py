@@ -67,6 +67,13 @@ def test_a_backup_that_was_made_under_load_is_sound(start: Start, tmp_path: Path
     assert check(tmp_path / "data").findings == []
 
 
+def test_the_check_of_a_backup_leaves_no_file_there(data: Path, tmp_path: Path) -> None:
+    back_up(tmp_path / "backup", data, {}, 0)
+    before = sorted((tmp_path / "backup").rglob("*"))
+    assert check(tmp_path / "backup" / "home").findings == []
+    assert sorted((tmp_path / "backup").rglob("*")) == before
+
+
 def test_transactions_that_a_server_commits_meanwhile_are_not_missing(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

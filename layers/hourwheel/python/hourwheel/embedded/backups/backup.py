@@ -136,6 +136,8 @@ def _copy_database(reader: sqlite3.Connection, path: Path) -> None:
     try:
         with closing(sqlite3.connect(path)) as target:
             reader.backup(target)  # in one step, as the reader's transaction sees it
+            # Without a log beside it, the copy can be read where nothing can be written. A server sets the mode anew.
+            target.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
         raise translated(error) from error
 
