@@ -63,7 +63,8 @@ def a_destination_has_its_turn_until_nothing_is_left() -> Iterator[None]:
         found = real(self, most, now_ms) if len(self._queues) < 2 else []
         if self._queues and not found:
             destination, queue = next(iter(self._queues.items()))
-            found = [(destination, without(queue.take(most), self._discarded))]
+            positions = without(queue.take(most), self._discarded)
+            found = [(destination, positions)] if positions else []
             if not queue.count:
                 del self._queues[destination]
         return found
