@@ -25,7 +25,7 @@ from tests.simulation.world import Violation
 _ROUNDS = 200
 _SWEEP_MS = 61_000
 _PULLS = 60
-_FILLING_SWEEPS = 10
+_FILLING_SWEEPS = 60  # one fills two rows, and a batch over subjects that is refused again and again leaves many
 
 
 def drain(actor: Actor, longest_lease_seconds: int) -> None:
