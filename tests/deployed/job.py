@@ -236,6 +236,10 @@ def delay(system: System) -> dict[str, Any]:
     for listed in (f"{path('boarding')}/delayed?bodies=true", "/v1/delayed?bodies=true"):
         assert ids["cancelled"] in _scheduled_ids(system, listed)
     assert [wheel["state"] for wheel in system.ok("GET", "/v1/wheels")["wheels"]]
+    for change in ({"change": "cancel"}, {"change": "move", "deliver_at": at[7]}):
+        choice = {"all": True, "dry_run": True, **change}
+        found = system.ok("POST", f"{path('boarding')}/delayed/{choice.pop('change')}", choice)["messages"]
+        assert ids["cancelled"] in [message["scheduled_id"] for message in found]
     assert system.ok("GET", f"/v1/scheduled/{ids['cancelled']}")["state"] == "waiting"
     assert system.ok("DELETE", f"/v1/scheduled/{ids['cancelled']}")["state"] == "cancelled"
     assert system.ok("PATCH", f"/v1/scheduled/{ids['moved here']}", {"delay": "1s"})["state"] == "moved"

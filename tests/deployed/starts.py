@@ -40,6 +40,7 @@ def order(system: System) -> None:
         lag = f"{path(f'later-{group}', group)}/lag"
         system.until(lambda lag=lag: system.ok("GET", lag)["backing_off"], "a retry that waits")
         (counted,) = system.ok("GET", f"{path(f'later-{group}', group)}/retries")["attempts"]
+        assert system.ok("POST", f"{path(f'later-{group}', group)}/retries", {"key": "of nobody"})["retried"] == 0
         assert (counted["attempt"], counted["backing_off"]) == (2, 1)
         system.ok("DELETE", path(f"later-{group}"))
     next_hour(system)

@@ -219,7 +219,7 @@ class Deployment:
 
     def settle(self, subject: str, group: str, settlements: list[Settlement]) -> list[Settled]:
         """Acknowledges, retries or gives up messages, or extends leases; raises ``NotFound`` for an unknown group."""
-        self.registry.group(self.registry.subject(subject), group)
+        self.registry.subject_and_group(subject, group)
         return self._puller(subject, group).settle(settlements)
 
     def turn_wheel(self, bucket: str, owner: str, pause: Pause, *, leaves_ms: int = 0) -> WheelEnd:
