@@ -65,7 +65,7 @@ def test_the_client_has_a_method_for_each_route(monkeypatch: pytest.MonkeyPatch)
     methods = [method for name, method in inspect.getmembers(Api, inspect.isfunction) if not name.startswith("_")]
     for method in methods:
         needed = [name for name, each in inspect.signature(method).parameters.items() if each.default is each.empty]
-        optional = {"delay": 60} if method is Api.reschedule else {}
+        optional = {"delay": 60} if method in (Api.reschedule, Api.move_chosen) else {}
         with contextlib.suppress(Asked):
             method(*(GIVEN.get(name, name) for name in needed), **optional)
     answer = [Router((*ROUTES, *URL_ROUTES)).find(method, path) for method, path in called]

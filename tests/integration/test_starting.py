@@ -67,7 +67,7 @@ def test_a_database_of_another_version(start: Start, tmp_path: Path, version: in
     database.execute(f"PRAGMA user_version = {version}")
     database.close()
     before = contents(tmp_path / "data")
-    assert_refused(start(), f"format {version}", "start the version that wrote it")
+    assert_refused(start(), f"format {version}", "use the version that wrote it")
     assert contents(tmp_path / "data") == before
 
 
