@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True, help="Show, list, count, move or cancel 
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The scheduled id that produce printed.")]
 OneIdArgument = Annotated[
-    str | None, typer.Argument(metavar="[ID]", help="The scheduled id that produce printed; or give --subject.")
+    str | None, typer.Argument(metavar="ID", help="The scheduled id that produce printed; or give --subject.")
 ]
 OfSubjectOption = Annotated[
     str | None, typer.Option("--subject", help="All of this subject that the other options choose.")
