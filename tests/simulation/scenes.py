@@ -287,10 +287,10 @@ SCENES = [
         for name, held_ats, prepare, first in (
             ("produce", (1, 2), a_queue, [*PULLING[:3], *SEEKING, *SWEEPING, *READING[:1], *PRODUCING[:1]]),
             ("produce with a key", (2, 3), a_queue, [*PULLING[:3], *PRODUCING, *SWEEPING]),
-            ("retry pull 0", (3, 4, 5), a_queue, [*PULLING[:2], *SETTLING[:5], *SWEEPING]),
+            ("retry pull 0", (2, 3, 4), a_queue, [*PULLING[:2], *SETTLING[:5], *SWEEPING]),
             (
                 "retry and reject pull 0",
-                (3, 5, 7, 9, 11),
+                (2, 4, 6, 8, 10),
                 pulls_of_two,
                 [*PULLING[:2], *DEAD, *SWEEPING, *SETTLING[:4]],
             ),
