@@ -26,7 +26,7 @@ MOST_MODULES = {
     "hourwheel.client": 210,
     "hourwheel.deployment.deployment": 301,
     "hourwheel.api.produce": 315,
-    "hourwheel.cli.app": 320,
+    "hourwheel.cli.app": 315,
     "produce": 607,
     "pull": 607,
     "ack": 607,

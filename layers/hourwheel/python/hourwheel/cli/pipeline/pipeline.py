@@ -9,7 +9,6 @@ import typer
 
 from hourwheel.cli.messages.messages import write_traces
 from hourwheel.cli.output import write_fields, write_json, write_line, write_table
-from hourwheel.cli.pipeline.deployed import Deployed
 from hourwheel.cli.pipeline.exits import end, end_with, errors_as_sentences
 from hourwheel.cli.pipeline.job_options import job_of
 from hourwheel.cli.pipeline.jobs import (
@@ -31,6 +30,7 @@ from hourwheel.errors import HourwheelError
 
 # The extra ``pipeline`` alone installs these packages: the functions below import them.
 if TYPE_CHECKING:
+    from hourwheel.cli.pipeline.deployed import Deployed
     from hourwheel_pipeline.jobs.status import Status
 
 _EXITS = "Exit status: 0 all is well; 1 a job failed; 2 wrong usage; 3 findings; 4 the archive or the lake is damaged."
@@ -97,7 +97,7 @@ def _start(ctx: typer.Context, stack: str, job: str, job_options: dict[str, str]
     """Starts a job on AWS."""
     if job == TRACE:
         raise typer.BadParameter("trace reads the lake here: name --archive and --lake, as pipeline status shows them")
-    write_json({"job": job, "started": Deployed.of(stack, settings_of(ctx).region).start(job, job_options)})
+    write_json({"job": job, "started": _deployed(ctx, stack).start(job, job_options)})
 
 
 def _check_directory(job: str, data: Path | None, archive: str | None) -> None:
@@ -167,7 +167,7 @@ def status(
     Example: hourwheel pipeline status --data ./queue --deep
     """
     if stack is not None:
-        deployed = Deployed.of(stack, settings_of(ctx).region)
+        deployed = _deployed(ctx, stack)
         runs = deployed.runs()
         if settings_of(ctx).json:
             write_json({"archive": deployed.archive, "lake": deployed.lake, "runs": runs})
@@ -222,7 +222,7 @@ def report(
     Example: hourwheel pipeline report --data ./queue
     """
     if stack is not None:
-        write_line(Deployed.of(stack, settings_of(ctx).region).report)
+        write_line(_deployed(ctx, stack).report)
         return
     folder = Path(locations_of(data, lake, lake).report)
     if not (folder / "report.json").exists():
@@ -236,3 +236,9 @@ def report(
     counts = (msgspec.json.decode(encoded)["reconciled"] or {}).get("counts")
     write_line("never reconciled" if counts is None else found_words(counts))
     write_line(str(folder / "report.html"))
+
+
+def _deployed(ctx: typer.Context, stack: str) -> "Deployed":
+    from hourwheel.cli.pipeline.deployed import Deployed  # only commands with --stack need it
+
+    return Deployed.of(stack, settings_of(ctx).region)
