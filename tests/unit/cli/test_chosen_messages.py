@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from hourwheel.client import Api, ChosenPage, ScheduledMessage
@@ -21,8 +22,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
 
     def chosen(name: str, states: tuple[str, ...]) -> Any:
-        def call(api: Api, subject: str, *, dry_run: bool = False, after: str | None = None, **how: Any) -> ChosenPage:
-            made.append((name, dry_run, after, {key: value for key, value in how.items() if value is not None}))
+        def call(
+            api: Api, subject: str, which: Any, *, dry_run: bool = False, after: str | None = None, **how: Any
+        ) -> ChosenPage:
+            made.append((name, dry_run, after, {**msgspec.to_builtins(which), **how}))
             given = ("waiting",) * 3 if dry_run else states
             first = [message(number, state) for number, state in enumerate(given)]
             return ChosenPage(messages=first[2:] if after else first[:2], next=None if after else "p2")

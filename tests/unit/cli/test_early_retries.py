@@ -14,7 +14,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     answers = iter([(1_000, "b-1"), (0, "b-2"), (5, None)])
 
-    def retry_now(api: Api, subject: str, group: str, *, after: str | None, **which: str | None) -> EarlyRetries:
+    def retry_now(api: Api, subject: str, group: str, *, after: str | None, **which: Any) -> EarlyRetries:
         made.append((subject, group, which, after))
         retried, following = next(answers)
         return EarlyRetries(retried=retried, next=following)
@@ -30,7 +30,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_a_retry_goes_on_until_nothing_is_left(shell: Shell, calls: list[Any]) -> None:
     assert shell.ok("group", "retry", "orders", "billing", "--error", "time-out") == "retried 1005 messages now\n"
-    which = {"key": None, "detail": "time-out"}
+    which = {"everything": False, "key": None, "detail": "time-out"}
     assert calls == [("orders", "billing", which, after) for after in (None, "b-1", "b-2")]
 
 

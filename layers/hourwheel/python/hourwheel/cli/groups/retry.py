@@ -25,7 +25,7 @@ def retry(
     retried, after = 0, None
     with connect(ctx) as api:
         while True:
-            answer = api.retry_now(subject, group, key=key, detail=error, after=after)
+            answer = api.retry_now(subject, group, everything=every, key=key, detail=error, after=after)
             retried, after = retried + answer.retried, answer.next
             if after is None:
                 break

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,7 +22,7 @@ from hourwheel.cli.settings import (
     write_list,
     write_record,
 )
-from hourwheel.client import ChosenPage, PendingCounts, ScheduledMessage
+from hourwheel.client import ChosenPage, DelayedSelection, PendingCounts, ScheduledMessage
 from hourwheel.client.due import due_at
 from hourwheel.system import SystemClock
 from hourwheel.wire.words import counted
@@ -80,7 +80,7 @@ def cancel(
     which = _choice(scheduled_id, subject, message_id, key, tag, since, until)
     with connect(ctx) as api:
         if which is not None:
-            _change_chosen(ctx, partial(api.cancel_chosen, **which), "cancel", dry_run=dry_run, yes=yes)
+            _change_chosen(ctx, partial(api.cancel_chosen, subject or "", which), "cancel", dry_run=dry_run, yes=yes)
             return
         message = api.cancel(scheduled_id or "")
     _print_outcome(ctx, message, f"cancelled {message.id}", state="cancelled")
@@ -112,7 +112,7 @@ def move(
             if which is not None:
                 # One time for all calls: a call finds no message again that another one has moved.
                 at = due_at(seconds(delay), deliver_at, SystemClock().now_ms())
-                move_to = partial(api.move_chosen, deliver_at=at, **which)
+                move_to = partial(api.move_chosen, subject or "", which, deliver_at=at)
                 _change_chosen(ctx, move_to, "move", dry_run=dry_run, yes=yes)
                 return
             message = api.reschedule(scheduled_id or "", delay=seconds(delay), deliver_at=deliver_at)
@@ -195,17 +195,18 @@ def _choice(
     tag: str | None,
     since: str | None,
     until: str | None,
-) -> dict[str, Any] | None:
-    """Returns what chooses messages of the subject; None where a scheduled id names one. Raises ``BadParameter`` for
+) -> DelayedSelection | None:
+    """Returns what selects messages of the subject; None where a scheduled id names one. Raises ``BadParameter`` for
     both or none of the two."""
-    which = {"message_id": message_id, "key": key, "tag": tag}
-    span = {"since": moment(since, "--from"), "until": moment(until, "--to")}
-    chooses = any(value is not None for value in (*which.values(), *span.values()))
+    chooses = any(option is not None for option in (message_id, key, tag, since, until))
     if (scheduled_id is None) is (subject is None) or (chooses and subject is None):
         raise typer.BadParameter("give the scheduled ID of one message, or --subject with options that choose some")
     if subject is not None and not chooses:
         raise typer.BadParameter("say which messages of the subject: --id, --key, --tag, --from or --to")
-    return None if subject is None else {"subject": subject, **which, **span}
+    if subject is None:
+        return None
+    begin, end = moment(since, "--from"), moment(until, "--to")
+    return DelayedSelection.where(key=key, tag=tag, message_id=message_id, since=begin, until=end)
 
 
 def _change_chosen(ctx: typer.Context, call: Callable[..., ChosenPage], act: str, *, dry_run: bool, yes: bool) -> None:

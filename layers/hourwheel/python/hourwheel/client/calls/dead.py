@@ -1,7 +1,7 @@
 """Lists, shows, counts, redrives and drops dead letters, and lists orphans."""
 
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -21,26 +21,33 @@ class _Dropped(msgspec.Struct):
 
 class DeadLetterCalls(Calls):
     def retry_now(
-        self, subject: str, group: str, *, key: str | None = None, detail: str | None = None, after: str | None = None
+        self,
+        subject: str,
+        group: str,
+        *,
+        everything: bool = False,
+        key: str | None = None,
+        detail: str | None = None,
+        after: str | None = None,
     ) -> EarlyRetries:
-        """Retries the messages of a group that wait for their delay at once: all, or those with a ``key``, or those of
-        whose failure the consumer said ``detail``. One call retries up to 1,000; another one goes on at ``after``, the
-        ``next`` of its answer.
+        """Retries the messages of a group that wait for their delay at once: everything, or those with a ``key``,
+        or those of whose failure the consumer said ``detail``. One call retries up to 1,000; another one goes on at
+        ``after``, the ``next`` of its answer.
 
         Raises:
             NotFound: there is no such subject or group.
-            BadRequest: the group is ordered. It retries each key in its order.
+            BadRequest: none of the three is given, or the group is ordered, and retries each key in its order.
 
         Example:
             >>> (pull,) = api.pull("orders", "billing", "host-1").pulls
             >>> later = Settlement(receipt=pull.receipt, retry=[RetryLater(index=0, delay="1h")])
             >>> settled = api.settle("orders", "billing", [later])
-            >>> api.retry_now("orders", "billing").retried
+            >>> api.retry_now("orders", "billing", everything=True).retried
             1
         """
-        body: dict[str, Any] = {"all": True} if key is None and detail is None else {"key": key, "detail": detail}
+        body = {"all": everything or None, "key": key, "detail": detail, "after": after}
         target = path("subjects", subject, "groups", group, "retries")
-        answer: EarlyRetries = self._http.call("POST", target, answers(EarlyRetries), body={**body, "after": after})
+        answer: EarlyRetries = self._http.call("POST", target, answers(EarlyRetries), body=body)
         return answer
 
     def list_dead(

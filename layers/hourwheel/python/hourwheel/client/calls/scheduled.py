@@ -3,9 +3,17 @@
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.due import Delay, Moment, due_at, span_text
-from hourwheel.client.records.scheduled import ChosenPage, DelayedPage, PendingCounts, ScheduledMessage
+from hourwheel.client.records.scheduled import (
+    ChosenPage,
+    DelayedPage,
+    DelayedSelection,
+    PendingCounts,
+    ScheduledMessage,
+)
 from hourwheel.client.transport.codec import path
 
 
@@ -131,45 +139,32 @@ class ScheduledCalls(Calls):
         return page
 
     def cancel_chosen(
-        self,
-        subject: str,
-        *,
-        key: str | None = None,
-        tag: str | None = None,
-        message_id: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        after: str | None = None,
-        dry_run: bool = False,
+        self, subject: str, which: DelayedSelection, *, after: str | None = None, dry_run: bool = False
     ) -> ChosenPage:
-        """Cancels the delayed messages of a subject that have the ``key``, the ``tag`` and the ``message_id`` of their
-        sender, and that are due in the span; all without any of these. One call cancels up to 25 and searches for up to
-        5 s. Another one goes on at ``after``, the ``next`` of its answer. With ``dry_run`` it answers with up to 100
-        messages that it would cancel.
+        """Cancels the delayed messages of a subject that the selection takes. One call cancels up to 25 and searches
+        for up to 5 s. Another one goes on at ``after``, the ``next`` of its answer. With ``dry_run`` it answers with up
+        to 100 messages that it would cancel.
 
         Raises:
             NotFound: there is no such subject.
+            BadRequest: the selection is empty.
             ServerUnavailable: the wheel of a message did not answer. The messages before it are cancelled.
 
         Example:
             >>> result = api.produce("orders", [Message("remind", id="order-7", delay="90d")])
-            >>> [message.state for message in api.cancel_chosen("orders", message_id="order-7").messages]
+            >>> page = api.cancel_chosen("orders", DelayedSelection.where(message_id="order-7"))
+            >>> [message.state for message in page.messages]
             ['cancelled']
         """
-        which = {"key": key, "tag": tag, "id": message_id, **span_text(since, until)}
         return self._chosen(subject, "cancel", which, after=after, dry_run=dry_run)
 
     def move_chosen(
         self,
         subject: str,
+        which: DelayedSelection,
         *,
-        deliver_at: Moment | None = None,
         delay: Delay | None = None,
-        key: str | None = None,
-        tag: str | None = None,
-        message_id: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        deliver_at: Moment | None = None,
         after: str | None = None,
         dry_run: bool = False,
     ) -> ChosenPage:
@@ -179,24 +174,23 @@ class ScheduledCalls(Calls):
 
         Raises:
             NotFound: there is no such subject.
+            BadRequest: the selection is empty.
             ServerUnavailable: the wheel of a message did not answer. The messages before it are moved.
             ValueError: both or none of ``delay`` and ``deliver_at`` are given, or the given one is no valid time.
 
         Example:
             >>> result = api.produce("orders", [Message("remind", key="customer-42", delay="90d")])
-            >>> [message.state for message in api.move_chosen("orders", key="customer-42", delay="30d").messages]
+            >>> page = api.move_chosen("orders", DelayedSelection.where(key="customer-42"), delay="30d")
+            >>> [message.state for message in page.messages]
             ['moved']
         """
-        which = {"key": key, "tag": tag, "id": message_id, **span_text(since, until)}
         at = due_at(delay, deliver_at, self._clock.now_ms())
         return self._chosen(subject, "move", which, after=after, dry_run=dry_run, deliver_at=at)
 
-    def _chosen(self, subject: str, act: str, which: dict[str, str | None], **how: Any) -> ChosenPage:
-        named = {name: value for name, value in which.items() if value is not None}
+    def _chosen(self, subject: str, act: str, which: DelayedSelection, **how: Any) -> ChosenPage:
         target = path("subjects", subject, "delayed", act)
-        page: ChosenPage = self._http.call(
-            "POST", target, answers(ChosenPage), body={**(named or {"all": True}), **how}
-        )
+        body = {**msgspec.to_builtins(which), **how}
+        page: ChosenPage = self._http.call("POST", target, answers(ChosenPage), body=body)
         return page
 
     def pending(self, subject: str, *, hours: int | None = None) -> PendingCounts:

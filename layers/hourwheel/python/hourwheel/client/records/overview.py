@@ -165,7 +165,7 @@ class EarlyRetries(Struct, frozen=True, kw_only=True):
     """The number of messages that are retried at once. A call with ``next`` as its ``after`` goes on; None: all are.
 
     Example:
-        >>> api.retry_now("orders", "billing")
+        >>> api.retry_now("orders", "billing", everything=True)
         EarlyRetries(retried=0, next=None)
     """
 

@@ -3,8 +3,9 @@
 from datetime import datetime
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
+from hourwheel.client.due import utc_text
 from hourwheel.model.fields import Precision
 
 
@@ -79,11 +80,68 @@ class DelayedPage(Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
-class ChosenPage(Struct, frozen=True, kw_only=True):
-    """The states of the delayed messages of a page that a filter chose. A call with ``next`` as its ``after`` goes on.
+class DelayedSelection(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Selects the delayed messages of a subject to cancel or move. ``everything`` and ``where`` make selections.
 
     Example:
-        >>> api.cancel_chosen("orders", key="customer-42").messages
+        >>> api.cancel_chosen("orders", DelayedSelection.everything()).messages
+        []
+    """
+
+    all: bool | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    tag: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    since: str | UnsetType = field(name="from", default=UNSET)
+    until: str | UnsetType = field(name="to", default=UNSET)
+
+    @staticmethod
+    def everything() -> "DelayedSelection":
+        """Selects all delayed messages of a subject.
+
+        Raises nothing.
+
+        Example:
+            >>> DelayedSelection.everything().all
+            True
+        """
+        return DelayedSelection(all=True)
+
+    @staticmethod
+    def where(
+        *,
+        key: str | None = None,
+        tag: str | None = None,
+        message_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> "DelayedSelection":
+        """Selects the messages that have the ``key``, the ``tag`` and the ``message_id`` of their sender, and that are
+        due at ``since`` or later, and before ``until``. None selects by the others alone; all may not be None: the
+        server refuses that.
+
+        Raises:
+            ValueError: ``since`` or ``until`` is no datetime with a zone.
+
+        Example:
+            >>> DelayedSelection.where(message_id="order-7").id
+            'order-7'
+        """
+        return DelayedSelection(
+            key=UNSET if key is None else key,
+            tag=UNSET if tag is None else tag,
+            id=UNSET if message_id is None else message_id,
+            since=UNSET if since is None else utc_text(since, "since"),
+            until=UNSET if until is None else utc_text(until, "until"),
+        )
+
+
+class ChosenPage(Struct, frozen=True, kw_only=True):
+    """The states of the delayed messages that a call has cancelled or moved. A call with ``next`` as its ``after`` goes
+    on.
+
+    Example:
+        >>> api.cancel_chosen("orders", DelayedSelection.where(key="customer-42")).messages
         []
     """
 
