@@ -21,7 +21,8 @@ from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.ports.storage import Blobs, Key, Record, Store
 from tests.simulation.faults import Faults
 from tests.simulation.scenes import PLAN
-from tests.simulation.store import SimulatedStore, State, TransactionalStore
+from tests.simulation.state import State
+from tests.simulation.store import SimulatedStore, TransactionalStore
 from tests.simulation.world import Process, Verb, World
 
 from . import wire

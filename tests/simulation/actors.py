@@ -24,7 +24,8 @@ from tests.simulation.dates import Dates
 from tests.simulation.engines import Engine
 from tests.simulation.history import History
 from tests.simulation.outages import CallsOfCell, CellStore
-from tests.simulation.store import SimulatedStore, State, TransactionalStore
+from tests.simulation.state import State
+from tests.simulation.store import SimulatedStore, TransactionalStore
 from tests.simulation.timers import Alarms, Announcements, SimulatedPreciseTimers, SimulatedTimers
 from tests.simulation.world import Crashed, Process, Silence, SimulatedIds, Turns, Verb, Violation, World
 

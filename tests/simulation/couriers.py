@@ -11,7 +11,8 @@ from hourwheel.model.groups import PushTarget
 from hourwheel.model.targets import DONE, Outcome, PushDelivery, failure, unreached
 from hourwheel.ports.storage import Key, Record, Table
 from tests.simulation.history import History
-from tests.simulation.store import Connection, Watcher
+from tests.simulation.state import Watcher
+from tests.simulation.store import Connection
 from tests.simulation.world import Crashed, Process, Verb, World
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from hourwheel.logs.rows import LargeBatchRef, Row, from_record, row_key, to_rec
 from hourwheel.ports.storage import Record
 from tests.simulation.audit import StoreAudit
 from tests.simulation.facts import LogName
-from tests.simulation.store import State
+from tests.simulation.state import State
 from tests.simulation.world import World
 
 _MOST = 4

@@ -21,7 +21,7 @@ from hourwheel.adapters.aws.dynamodb import DynamoStore, client, create_tables
 from hourwheel.adapters.sqlite.store import SqliteStore
 from hourwheel.errors import Sealed
 from hourwheel.ports.storage import Counter, Key, Record, Refused, Store, Table
-from tests.simulation.store import Partition, State, Wanted
+from tests.simulation.state import Partition, State, Wanted
 from tests.simulation.world import Verb, Violation
 
 T = TypeVar("T")

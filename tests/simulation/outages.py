@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from hourwheel.errors import Broken, StorageFull, Throttled
-from tests.simulation.store import SimulatedStore, State, TransactionalStore
+from tests.simulation.state import State
+from tests.simulation.store import SimulatedStore, TransactionalStore
 from tests.simulation.world import Process, Violation, World
 
 T = TypeVar("T")

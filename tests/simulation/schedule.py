@@ -46,7 +46,7 @@ from tests.simulation.plan import DAY_MS, Plan
 from tests.simulation.producers import Producer
 from tests.simulation.pushers import Courier
 from tests.simulation.rebuilders import rebuild_and_judge
-from tests.simulation.store import State
+from tests.simulation.state import State
 from tests.simulation.threads import threads_of
 from tests.simulation.timers import Alarms, Announcements
 from tests.simulation.wheels import WheelTurner

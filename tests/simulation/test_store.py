@@ -11,7 +11,8 @@ from hourwheel.ports.storage import Key, Record, Store, Table
 from tests.contract.stores import Nobody
 from tests.simulation.faults import Faults
 from tests.simulation.scenes import PLAN
-from tests.simulation.store import State, TransactionalStore, Wanted
+from tests.simulation.state import State, Wanted
+from tests.simulation.store import TransactionalStore
 from tests.simulation.world import Verb, World
 
 KEY = Key(Table.CONSUME, "log", "a")
