@@ -54,6 +54,16 @@ def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
         yield from structs_in(part)
 
 
+def listed_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """Yields the records that are elements of lists of any length, at any depth."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (list, frozenset) or (origin is tuple and parts[-1] is Ellipsis):
+        yield from (part for part in parts[:1] if isinstance(part, type) and issubclass(part, msgspec.Struct))
+    fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
+    for part in (*(field.type for field in fields), *parts):
+        yield from listed_in(part)
+
+
 def closed_forms(kind: Any) -> Iterator[type]:
     """Yields the named tuples of which a type consists, which have a fixed number of fields."""
     if is_closed(kind):

@@ -14,7 +14,15 @@ from hourwheel.model.subjects import DozingGroup, Subject
 from hourwheel.ports.storage import Key, Record, Table
 from hourwheel.pull_log.records import PullRow
 from hourwheel.system import SystemIds
-from tests.unit.logs.stored_types import closed_forms, rewritten_types, sample, stored_types, structs_in, with_more
+from tests.unit.logs.stored_types import (
+    closed_forms,
+    listed_in,
+    rewritten_types,
+    sample,
+    stored_types,
+    structs_in,
+    with_more,
+)
 
 CLOSED = {"Reservation", "Extent", "BlockRange", "ListedSegment"}
 KEY = Key(Table.META, "p", "s")
@@ -193,3 +201,36 @@ def test_a_settlement_keeps_the_fields_of_the_row_that_a_later_version_claimed()
     assert stored[-1] == ["new", 1]
     fields = [field.name for field in msgspec.structs.fields(PullRow)]
     assert [moved[-1] == ["new", 1] for moved in stored[fields.index("moved")]] == [True, False]
+
+
+@every_rewritten
+def test_the_elements_of_lists_say_what_names_them(kind: Any) -> None:
+    assert [element.__name__ for element in listed_in(kind) if "NAMED_BY" not in vars(element)] == []
+
+
+def test_an_element_in_the_place_of_a_removed_one_keeps_nothing_of_it() -> None:
+    record = record_of(Subject, marked(subject(FIRST, LAST, dozing=("x", "y"))))
+    assert record.swap(loaded(record), subject(FIRST, Mapping(10, "c", 1), dozing=("z", "y"))).stored
+    assert marks(record) == ([["of 0"], []], [[], ["of y"]])
+
+
+def test_a_transfer_in_the_place_of_another_of_its_kind_keeps_nothing_of_it() -> None:
+    row = sample(PullRow)
+    record = record_of(PullRow, later(PullRow, row))
+    other = msgspec.structs.replace(row.transfers[0], log="b")
+    assert record.swap(loaded(record), msgspec.structs.replace(row, transfers=(other,))).stored
+    number = [field.name for field in msgspec.structs.fields(PullRow)].index("transfers")
+    assert content(record)[number] == msgspec.msgpack.decode(msgspec.msgpack.encode((other,)))
+
+
+def test_the_routes_of_queues_keep_their_fields_by_their_place() -> None:
+    def routed(*cells: str) -> Subject:
+        routes = tuple(Route((Mapping(0, cell),)) for cell in cells)
+        return Subject(name="orders", generation=1, created_ms=1, queues=len(cells), routes=routes)
+
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(routed("a", "a")))
+    for queue, route in enumerate(stored["routes"]):
+        route.append(queue)
+    record = record_of(Subject, stored)
+    assert record.swap(loaded(record), routed("b", "a")).stored
+    assert [route[-1] for route in content(record)["routes"]] == [0, 1]

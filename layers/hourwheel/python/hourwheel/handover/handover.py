@@ -12,7 +12,7 @@ out agree on the row.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -36,6 +36,8 @@ class Transfer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     ended. The transfer fixes time and expiry of the row, so that every process puts
     the same row.
     """
+
+    NAMED_BY: ClassVar[int] = 4  # its row
 
     kind: str
     log: str

@@ -4,14 +4,16 @@ At each upgrade, and after a roll-back, two versions work on the same records. T
 has stored, changes what it knows, and must leave the rest. Both forms of records are followed, at any depth: maps,
 where unknown fields have unknown names, and arrays, where they follow the known ones.
 
-The elements of a list have no names. An element that was changed, moved, or followed by others is found again by what
-this version knows of it: all of it, then its first field, then its number.
+An element of a list is found again by what this version knows of it: all of it, then the fields that name it. Its type
+states their number in ``NAMED_BY``; 0 for elements that are named by their place in the list. An element that was
+removed takes its unknown fields along.
 """
 
 import types
 import typing
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import islice
 from typing import Any, TypeAlias
 
 import msgspec
@@ -98,17 +100,23 @@ def _keep_values(keep: _Keep, stored: Any, value: Any) -> Any:
 def _keep_elements(kind: Any, stored: Any, value: Any) -> Any:
     if not (isinstance(stored, list) and isinstance(value, list)):
         return value
+    named_by = named_by_of(kind)
     shared = _known(kind, stored)
     # Only elements with unknown fields have something to keep.
     left = {number: old for number, old in enumerate(stored) if shared[number] != old}
     result, keep = list(value), _kept_of(kind)
     assert keep is not None
     new = set(range(len(value)))
-    for name_of in (_whole, _first_field, _number):
+    for name_of in (_whole, partial(_first_fields, named_by)) if named_by else (_number,):
         for old_number, number in _pairs(name_of, {old: shared[old] for old in left}, {at: value[at] for at in new}):
             result[number] = keep(left.pop(old_number), value[number])
             new.remove(number)
     return result
+
+
+def named_by_of(kind: Any) -> int:
+    """Returns the number of first fields that name an element of this type; 0 if its place does. Pairs have a key."""
+    return int(getattr(kind, "NAMED_BY", 1))
 
 
 def _known(kind: Any, stored: list[Any]) -> list[Any]:
@@ -136,8 +144,9 @@ def _whole(_: int, element: Any) -> Any:
     return msgspec.msgpack.encode(element)
 
 
-def _first_field(_: int, element: Any) -> Any:
-    return msgspec.msgpack.encode(next(iter(element.values() if isinstance(element, dict) else element), None))
+def _first_fields(count: int, _: int, element: Any) -> Any:
+    fields = element.values() if isinstance(element, dict) else element
+    return msgspec.msgpack.encode(list(islice(fields, count)))
 
 
 def _number(number: int, _: Any) -> Any:

@@ -8,7 +8,7 @@ carries it out (``cells/moves.py``). Nothing here reads or writes.
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Dictionary
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -69,6 +69,8 @@ class Mapping(msgspec.Struct, array_like=True, frozen=True):
     a closed log has. ``epoch`` is that of the route that added the mapping. The number of queues was constant during an
     ``era``: the messages of a key in an earlier era, in whichever queue, come before those of a later one."""
 
+    NAMED_BY: ClassVar[int] = 4  # its log; an empty one ends where the next starts
+
     start: int = 0
     cell: str = HOME
     part: int = 0
@@ -100,6 +102,8 @@ FIRST = Mapping()
 
 class Route(msgspec.Struct, array_like=True, frozen=True):
     """The mappings of one queue, and the number of its next part."""
+
+    NAMED_BY: ClassVar[int] = 0  # its queue is its place
 
     mappings: tuple[Mapping, ...] = (FIRST,)
     parts: int = 1
@@ -190,6 +194,8 @@ class Route(msgspec.Struct, array_like=True, frozen=True):
 
 class MoveTarget(msgspec.Struct, array_like=True, frozen=True):
     """The log that takes over a queue. ``lost``: it follows a log that is lost with its cell."""
+
+    NAMED_BY: ClassVar[int] = 4  # its log
 
     queue: int
     cell: str

@@ -1,7 +1,7 @@
 """Defines the record of a subject."""
 
 from collections.abc import Collection, Iterator
-from typing import Self
+from typing import ClassVar, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +14,8 @@ from hourwheel.model.subject_settings import SubjectSettings
 class DozingGroup(Struct, frozen=True, array_like=True):
     """A group that was marked at ``since_ms``: its consumers wait at its wake-up queue ``queue``, or are about to. A
     process found at ``busy_ms`` that its consumers get messages without wake-ups (0: none has found that)."""
+
+    NAMED_BY: ClassVar[int] = 1  # its queue
 
     queue: str
     since_ms: int

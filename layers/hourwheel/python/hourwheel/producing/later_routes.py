@@ -5,7 +5,7 @@ together, so that each queue gets one row of them, in the order of the batch (do
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 class LaterRoute(msgspec.Struct, array_like=True, frozen=True):
     """Says that the parts of these numbers were divided again by the number of queues that their subject had then. The
     new parts took the place of the first of them."""
+
+    NAMED_BY: ClassVar[int] = 1  # the parts that it divided
 
     parts: tuple[int, ...]
     queues: int

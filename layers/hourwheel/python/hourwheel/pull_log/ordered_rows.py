@@ -15,7 +15,7 @@ The digest of a key tells keys apart. Messages without a key have a digest each.
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import msgspec
 
@@ -68,6 +68,8 @@ class Parked(msgspec.Struct, array_like=True, frozen=True, order=True, gc=False)
     attempt that comes next, and the time (Unix milliseconds) before which it is not tried again (0: it was not handed
     out yet). The lease of a ``suspect`` ended: a pull takes it alone. Sorts by position. Not seen by the garbage
     collector, which would go through all parked messages."""
+
+    NAMED_BY: ClassVar[int] = 2  # its message
 
     row_no: int
     in_row: int
@@ -226,6 +228,8 @@ class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):
     """An open row at a snapshot: ``done`` is the set of the indexes of messages that were settled or parked again.
     Messages from ``again_below`` on are not parked again when they fail, because a seek hands them out again."""
 
+    NAMED_BY: ClassVar[int] = 1  # its row
+
     row_no: int
     done: IndexSet = ()
     again_below: Position | None = None
@@ -233,6 +237,8 @@ class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):
 
 class ParkedKey(msgspec.Struct, array_like=True, frozen=True):
     """The parked messages of a key digest: the ``first`` ones, then those of the blocks (see ``later_messages.py``)."""
+
+    NAMED_BY: ClassVar[int] = 1  # its key
 
     digest: bytes
     first: tuple[Parked, ...]

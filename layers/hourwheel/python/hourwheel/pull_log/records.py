@@ -25,7 +25,7 @@ Rows of an ordered group are ``OrderedRow``: the same array with one element mor
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -71,6 +71,8 @@ class Tail(NamedTuple):
 class Moved(msgspec.Struct, array_like=True, frozen=True):
     """A transfer that was carried out: the messages at ``picks`` of the source log were copied to this row of
     ``log``."""
+
+    NAMED_BY: ClassVar[int] = 4  # its row
 
     kind: str
     log: str
