@@ -1,20 +1,26 @@
 """Processes notice each other's writes in one data directory, only its owner may read the files, and one of another
 version is refused."""
 
+import errno
+import fcntl
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from hourwheel.adapters.sqlite.store import SqliteStore
+from hourwheel.embedded.directories import directory
 from hourwheel.embedded.directories.directory import Neighbours, database, prepare, stored_format
 from hourwheel.errors import Corrupt, DataVersion
+from hourwheel.logs import formats
 from hourwheel.logs.formats import CURRENT, FORMAT, StoreFormat
 from tests.processes import Child
 
@@ -141,3 +147,88 @@ def test_a_database_whose_records_have_other_keys_is_refused_untouched(data: Pat
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+BEFORE = StoreFormat(format=FORMAT - 1, least_reader=FORMAT - 1, written_by="0.0.9")
+
+
+@pytest.fixture
+def earlier(data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of a format that this version reads, and raises."""
+    monkeypatch.setattr(formats, "OLDEST_READ", FORMAT - 1)
+    (data / "format").write_bytes(msgspec.json.encode(BEFORE))
+    return data
+
+
+def test_an_earlier_format_is_raised(earlier: Path) -> None:
+    prepare(earlier)
+    assert stored_format(earlier) == CURRENT
+    assert mode(earlier / "format") == 0o600
+
+
+def test_the_spare_makes_room_to_raise_the_format(earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spare = earlier / "spare"
+    spare.write_bytes(b"spare")
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if spare.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    prepare(earlier)
+    assert stored_format(earlier) == CURRENT
+
+
+def test_a_full_volume_keeps_the_format_and_no_unfinished_file(earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        prepare(earlier)
+    assert stored_format(earlier) == BEFORE
+    assert [path.name for path in earlier.iterdir() if path.name.startswith("tmp")] == []
+
+
+def test_a_version_leaves_what_a_later_one_has_raised_meanwhile(earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = StoreFormat(format=FORMAT + 1, least_reader=FORMAT, written_by="0.2.0")
+    read = directory.stored_format
+
+    def overtaken(data: Path) -> StoreFormat | None:
+        found = read(data)
+        monkeypatch.setattr(directory, "stored_format", read)
+        (data / "format").write_bytes(msgspec.json.encode(later))
+        return found
+
+    monkeypatch.setattr(directory, "stored_format", overtaken)
+    prepare(earlier)
+    assert read(earlier) == later
+
+
+def test_two_processes_never_raise_the_format_at_once(earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace, is_locked = directory._replace, []
+
+    def replaced(path: Path, text: str) -> None:
+        with (earlier / "raising").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                is_locked.append(True)
+        replace(path, text)
+
+    monkeypatch.setattr(directory, "_replace", replaced)
+    prepare(earlier)
+    assert is_locked == [True]
+
+
+def test_the_repair_that_a_damaged_format_names_repairs_it(tmp_path: Path) -> None:
+    (tmp_path / "format").write_bytes(b"{")
+    with pytest.raises(Corrupt) as refused:
+        prepare(tmp_path)
+    command = str(refused.value).rpartition("repair it by ")[2]
+    subprocess.run(command, shell=True, check=True)
+    prepare(tmp_path)
+    assert stored_format(tmp_path) is not None

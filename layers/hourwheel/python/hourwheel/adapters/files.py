@@ -43,7 +43,7 @@ class FileBlobs:
             if not path.exists():
                 _write_once(path, data)
             # Also if another writer has created the file: that writer may not have synced the folder yet.
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
     def get(self, key: str, *, offset: int = 0, length: int | None = None) -> bytes:
         path = self._path(key)
@@ -92,7 +92,7 @@ class FileBlobs:
         if folder != self._root:
             self._make_folder(folder.parent)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
         if len(self._durable_folders) >= _MOST_FOLDERS:
             self._durable_folders.clear()
         self._durable_folders.add(folder)
@@ -118,7 +118,7 @@ def _write_once(path: Path, data: bytes) -> None:
         os.unlink(unfinished)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes the names of the files in the folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

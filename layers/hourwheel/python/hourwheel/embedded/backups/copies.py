@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from hourwheel.adapters.files import key_of_file
+from hourwheel.adapters.files import key_of_file, sync_folder
 from hourwheel.errors import Broken, StorageFull
 from hourwheel.logs.formats import CURRENT
 
@@ -84,7 +84,7 @@ def made_at(target: Path) -> Iterator[Path]:
             os.rename(unfinished, target)
             # Only now: without it another process could take the directory for one that was left behind.
             (target / _LOCK).unlink()
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(f"no room is left on the volume of {target}") from error
@@ -153,14 +153,6 @@ def kept_objects(folder: Path) -> Iterator[tuple[str, Path]]:
             key = key_of_file(path.relative_to(folder).as_posix())
             if key is not None:
                 yield key, path
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def check_cells(stores: Mapping[str, object], named: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ scratch/          temporary files of Spark while a job of the pipeline runs
 live/             a file for each server that has the directory open
 synced            the number of the last transaction of hourwheel.db
 spare             40 MB that a start on a full volume removes (``reserve.py``)
+raising           locked by a process that raises the format
 servers           locked by each process that has the directory open
 cell              the home and the name of the cell to which the directory belongs; absent in a home
 """
@@ -17,16 +18,18 @@ import fcntl
 import os
 import sqlite3
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
+from hourwheel.adapters.files import sync_folder
 from hourwheel.cells.cell_storage import not_opened
 from hourwheel.embedded.directories.ownership import check_directory
+from hourwheel.embedded.directories.reserve import release_spare
 from hourwheel.errors import UNDECODABLE, Broken, Corrupt
-from hourwheel.logs.formats import CURRENT, StoreFormat, check, raised
+from hourwheel.logs.formats import CURRENT, FORMAT, StoreFormat, check, raised
 from hourwheel.model.route_records import CellKind
 from hourwheel.ports.storage import CellStorage
 
@@ -129,7 +132,10 @@ def stored_format(data: Path) -> StoreFormat | None:
             else StoreFormat(format=int(text), least_reader=int(text), written_by="")
         )
     except UNDECODABLE as error:
-        raise Corrupt(f"{path} does not hold a format: is this a data directory?") from error
+        raise Corrupt(
+            f"{path} does not hold a format: is this a data directory? Unless a later version has used it, repair it by"
+            f" echo {FORMAT} > {path}"
+        ) from error
     check(stated, f"the data directory {data}")
     return stated
 
@@ -141,7 +147,18 @@ def _keep_format(data: Path) -> None:
         _write(data / "format", text)
         stored_format(data)  # another process may have created it first
     elif raised(stated) is not None:
-        _replace(data / "format", text)
+        release_spare(data)
+        with _raising(data):
+            if raised(stored_format(data)) is not None:  # a later version may have raised it meanwhile
+                _replace(data / "format", text)
+
+
+@contextmanager
+def _raising(data: Path) -> Iterator[None]:
+    """Keeps other processes from raising the format during the block."""
+    with os.fdopen(_open_private(data / "raising"), "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def database(data: Path) -> Path:
@@ -171,25 +188,30 @@ def _open_private(path: Path) -> int:
 
 def _write(path: Path, text: str) -> None:
     """Creates a file in one step, unless it exists: other processes find the whole file or none."""
-    unfinished = _beside(path, text)
-    with suppress(FileExistsError):
+    with _beside(path, text) as unfinished, suppress(FileExistsError):
         os.link(unfinished, path)
-    os.unlink(unfinished)
 
 
 def _replace(path: Path, text: str) -> None:
     """Replaces a file in one step."""
-    os.replace(_beside(path, text), path)
+    with _beside(path, text) as unfinished:
+        os.replace(unfinished, path)
 
 
-def _beside(path: Path, text: str) -> str:
-    """Writes and syncs a file with a name of its own beside ``path``, and returns its name."""
+@contextmanager
+def _beside(path: Path, text: str) -> Iterator[str]:
+    """Yields the name of a synced file with the text beside ``path``. Removes that name after the block, and syncs what
+    the block has made of it."""
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    return unfinished
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        yield unfinished
+    finally:
+        Path(unfinished).unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 class Neighbours:
