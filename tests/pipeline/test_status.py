@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from hourwheel.adapters.files import FileBlobs
+from hourwheel.errors import DataVersion
+from hourwheel.logs.formats import FORMAT, StoreFormat
 from hourwheel.model.messages import Message
 from hourwheel_pipeline.jobs.status import status_of
 from hourwheel_pipeline.lake.schemas import SCHEMAS
@@ -25,3 +30,10 @@ def test_before_the_first_compaction_every_table_is_behind(tmp_path: Path) -> No
         (table, 2, 0, 0) for table in SCHEMAS
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+def test_an_archive_that_only_later_versions_read_is_refused(tmp_path: Path) -> None:
+    later = StoreFormat(format=FORMAT + 1, least_reader=FORMAT + 1, written_by="0.2.0")
+    FileBlobs(tmp_path / "archive").put(f"format/{FORMAT + 1:04d}", msgspec.json.encode(later))
+    with pytest.raises(DataVersion, match=r"^the archive has format 4, of Hourwheel 0\.2\.0"):
+        status_of(str(tmp_path / "archive"), str(tmp_path / "lake"))

@@ -6,10 +6,12 @@ from functools import partial
 
 import msgspec
 
+from hourwheel.retention.archive_format import check_archive
 from hourwheel.times import rfc3339
 from hourwheel_pipeline.jobs.reconcile import last_of
 from hourwheel_pipeline.judging.integrity import ArchiveInspection, inspect
 from hourwheel_pipeline.lake.data_files import files_of
+from hourwheel_pipeline.lake.locations import blobs_at
 from hourwheel_pipeline.lake.schemas import SCHEMAS
 from hourwheel_pipeline.lake.tables import NAMESPACE, Lake
 from hourwheel_pipeline.runs.failures import REPAIR
@@ -57,7 +59,8 @@ def status_of(
     deep: bool = False,
 ) -> Status:
     """Returns the status of an archive and a lake. Creates nothing, also if there is no lake yet. With ``deep`` also
-    reads all segments of the archive."""
+    reads all segments of the archive. Raises ``DataVersion`` for an archive that this version must not read."""
+    check_archive(blobs_at(archive, region, endpoint_url))
     inspect_archive = partial(inspect, archive, deep=deep, region=region, endpoint_url=endpoint_url)
     existing = Lake.find(lake, namespace=namespace, region=region, endpoint_url=endpoint_url)
     if existing is None:
