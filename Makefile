@@ -19,7 +19,7 @@ JAVA := $(shell $(if $(JAVA_HOME),$(JAVA_HOME)/bin/)java -version 2>&1 | grep -E
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: demo test verify fresh check checks docs bench bench-herd bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy format lock sbom audit screenshot changelog dist commits tagged hooks clean
+.PHONY: demo test verify fresh check checks docs bench bench-herd bench-peers profile cost load serve simulate fuzz mutants openapi layers pipeline-package synth deploy repair-format format lock sbom audit screenshot changelog dist commits tagged hooks clean
 
 # Leaves out Spark where it cannot start: 0.35 GB instead of 1.1 GB. make demo KEEP=1 serves its data until Ctrl-C.
 demo: $(VENV)/ready $(if $(JAVA),$(VENV)/pipeline-ready)
@@ -126,6 +126,10 @@ synth: layers $(VENV)/infra-ready node_modules/.package-lock.json
 
 deploy: layers $(VENV)/infra-ready node_modules/.package-lock.json
 	@chosen=$$($(RUN) -m infra.account $(CDK)) && npx --no-install cdk deploy $$chosen $(CDK)
+
+# Replaces damaged records of the format of the tables. Takes the settings of make deploy.
+repair-format: $(VENV)/infra-ready
+	@$(RUN) -m infra.stored_format $(CDK)
 
 format: $(VENV)/ready
 	$(VENV)/bin/ruff format $(SOURCES)

@@ -11,7 +11,6 @@ Writes these settings, unless the operator has set them, to standard output as o
 standard error.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hourwheel.adapters.aws.clients import make_client
 from infra.functions import RESERVED, layers_runtime, reserved_executions
 from infra.names import function_name
-from infra.settings import PREFIX, Settings, Wrong
+from infra.settings import PREFIX, Settings, Wrong, operator_context
 from infra.stored_format import check_stored_formats
 
 UNRESERVED = 100
@@ -174,18 +173,6 @@ def explanation(account: Account, settings: Settings) -> str:
         " Idle consumers ask every few seconds. Raise the quota 'Concurrent executions' of AWS Lambda to 1,000 and"
         " deploy again"
     )
-
-
-def operator_context(arguments: Sequence[str], file: Path) -> dict[str, object]:
-    """Returns the context that the operator has set, in ``cdk.context.json`` and as ``-c key=value``."""
-    context: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
-    pairs = iter(arguments)
-    for argument in pairs:
-        text = next(pairs, "") if argument in ("-c", "--context") else argument.removeprefix("--context=")
-        key, equals, value = text.partition("=")
-        if equals and key.startswith(PREFIX):
-            context[key] = value
-    return context
 
 
 def options(client: Any, context: Mapping[str, object]) -> tuple[str, str]:

@@ -5,7 +5,8 @@ cdk deploy -c hourwheel:cell=orders -c hourwheel:alarm_email=ops@example.org
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -246,3 +247,15 @@ def _refuse(model: type[BaseModel], values: Mapping[str, object], error: Validat
     if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
         raise Wrong(f"{PREFIX}{name} is not a setting: there are {', '.join(sorted(model.model_fields))}") from None
     raise Wrong(f"{PREFIX}{name} is {values[name]!r} and must be {model.model_fields[name].description}") from None
+
+
+def operator_context(arguments: Sequence[str], file: Path) -> dict[str, object]:
+    """Returns the context that the operator has set, in ``cdk.context.json`` and as ``-c key=value``."""
+    context: dict[str, object] = json.loads(file.read_text()) if file.exists() else {}
+    pairs = iter(arguments)
+    for argument in pairs:
+        text = next(pairs, "") if argument in ("-c", "--context") else argument.removeprefix("--context=")
+        key, equals, value = text.partition("=")
+        if equals and key.startswith(PREFIX):
+            context[key] = value
+    return context

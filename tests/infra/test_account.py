@@ -14,9 +14,9 @@ from botocore.stub import Stubber
 
 from hourwheel.adapters.aws.clients import make_client
 from infra import account
-from infra.account import ANSWER_SECONDS, UNRESERVED, Account, check_tables, chosen, operator_context, options
+from infra.account import ANSWER_SECONDS, UNRESERVED, Account, check_tables, chosen, options
 from infra.functions import RESERVED
-from infra.settings import Settings, Wrong
+from infra.settings import Settings, Wrong, operator_context
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ from botocore.stub import Stubber
 from hourwheel.adapters.aws.clients import make_client
 from hourwheel.logs.formats import CURRENT, FORMAT, StoreFormat
 from infra.settings import Settings, Wrong
-from infra.stored_format import check_stored_formats
+from infra.stored_format import check_stored_formats, repair_stored_formats
 
 LATER = StoreFormat(format=FORMAT + 1, least_reader=FORMAT + 1, written_by="0.2.0")
 
@@ -78,3 +78,24 @@ def test_what_cannot_be_read_is_told_and_does_not_stop_the_deployment() -> None:
     assert check_stored_formats(client, Settings()).startswith(
         "the format of the tables of the deployment is not known"
     )
+
+
+def test_each_place_that_cannot_be_read_is_told() -> None:
+    def answer(stub: Stubber) -> None:
+        for _ in range(2):
+            stub.add_client_error("describe_table", "AccessDeniedException")
+
+    sentences = check_stored_formats(tables(answer), Settings(cells={"fast": {}})).splitlines()
+    assert ["of the deployment is" in sentences[0], "of cell fast is" in sentences[1]] == [True, True]
+
+
+def test_a_damaged_record_is_replaced() -> None:
+    damaged = {"Item": {"v": {"B": b"\xc1"}, "t": {"B": b"t"}}}
+
+    def answer(stub: Stubber) -> None:
+        stub.add_response("get_item", damaged)
+        stub.add_response("get_item", damaged)
+        stub.add_response("put_item", {})
+        stub.add_response("get_item", {"Item": {"v": {"B": msgspec.msgpack.encode(LATER)}, "t": {"B": b"t"}}})
+
+    assert repair_stored_formats(tables(answer), Settings(cells={"fast": {}})) == ["the deployment"]

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from hourwheel.adapters.memory import MemoryBlobs, MemoryStore
-from hourwheel.cells.store_formats import FORMAT_KEY, check_format, check_formats, keep_format
-from hourwheel.errors import DataVersion
+from hourwheel.cells.store_formats import FORMAT_KEY, check_format, check_formats, keep_format, repair_format
+from hourwheel.errors import Corrupt, DataVersion
 from hourwheel.logs.formats import CURRENT, FORMAT, StoreFormat
 from hourwheel.model.subjects import Subject
 from hourwheel.ports.machine import Ids
@@ -132,3 +132,34 @@ def test_an_archive_states_its_format() -> None:
     for start in (check_archive, keep_archive_format):
         with pytest.raises(DataVersion, match=r"the archive has format 7, of Hourwheel 0\.9\.0"):
             start(archive)
+
+
+def test_the_sweeper_repeats_what_a_cell_out_of_reach_did_not_get() -> None:
+    there = CellStorage(MemoryStore(), MemoryBlobs())
+    cells = {"fast": there}
+    bench = Bench(cells=cells)
+    bench.deployment.cells.add("fast")
+    bench.deployment.cells.set_state("fast", "offline")
+    assert not check_formats(bench.deployment.context, keep=True)
+    assert stored(there.store) is None
+    bench.deployment.cells.set_state("fast", "normal")
+    assert check_formats(bench.deployment.context, keep=True)
+    assert stored(there.store) == CURRENT
+
+
+@pytest.mark.parametrize("start", [check_format, keep_format])
+def test_a_damaged_record_names_its_repair(start: Callable[[Store, Ids, str], None]) -> None:
+    store = MemoryStore()
+    store.put(FORMAT_KEY, Record(b"\xc1", IDS.token()), expect=None)
+    with pytest.raises(Corrupt, match="format of the deployment is damaged: run make repair-format"):
+        start(store, IDS, PLACE)
+    assert repair_format(store, IDS)
+    start(store, IDS, PLACE)
+    assert stored(store) == CURRENT
+
+
+@pytest.mark.parametrize("found", [LATER, CURRENT])
+def test_a_record_that_can_be_read_is_not_repaired(found: StoreFormat) -> None:
+    store = store_with(found)
+    assert not repair_format(store, IDS)
+    assert stored(store) == found

@@ -333,15 +333,14 @@ class Services:
 
     def _checked(self, function: Function, *, keeps_format: bool = False) -> Function:
         """Returns a function that checks the format of the tables before its first call, and does not run on tables
-        that this version must not use."""
+        that this version must not use. What it could not store is tried again at the next call."""
         # Not at import: a refusal is a sentence in the answer and in the log, and a throttled read is tried again.
         is_checked = False
 
         def checked(deployment: Deployment, event: Event, context: Invocation | None) -> Response:
             nonlocal is_checked
             if not is_checked:
-                check_formats(deployment.context, keep=keeps_format)
-                is_checked = True
+                is_checked = check_formats(deployment.context, keep=keeps_format)
             return function(deployment, event, context)
 
         return checked

@@ -27,7 +27,8 @@ def check_archive(archive: Blobs) -> StoreFormat | None:
     try:
         stated = _decoder.decode(archive.get(keys[-1]))
     except UNDECODABLE as error:
-        raise Corrupt(f"{keys[-1]} does not hold the format of an archive: {error}") from error
+        how = "remove it, unless a later version has written to the archive"
+        raise Corrupt(f"{keys[-1]} does not hold the format of an archive ({error}): {how}") from error
     check(stated, "the archive")
     return stated
 
