@@ -100,7 +100,7 @@ PARTS = [
     Part("core", 150, CORE),
     Part("client side", 185, CLIENT_SIDE),
     Part("other units", 340, ("unit",), (*CORE, *CLIENT_SIDE)),
-    Part("contract", 170, ("contract",)),
+    Part("contract", 180, ("contract", "golden")),
     Part("integration", 300, ("integration",)),
     Part("demo", 170, ("e2e", "docs", "fuzz", "mutants")),
     Part("deployed", 340, ("deployed",)),
