@@ -9,16 +9,12 @@ from unittest.mock import patch
 from hourwheel.archive import archiver, rebuild, sources
 from hourwheel.dead_letters import dead
 from hourwheel.delay import maintenance
-from hourwheel.model.groups import Group
-from hourwheel.model.subjects import Subject
-from hourwheel.registry.registry import Registry
 from hourwheel.retention import archive_progress, watermarks
 from hourwheel.retention.manifests import Manifest, manifest_key, stored
 from hourwheel.settling import leases
-from hourwheel.sweep import looks, retention
+from hourwheel.sweep import retention
 from tests.simulation.bugs import Bug, registrar
 from tests.simulation.draws import archived, delayed
-from tests.simulation.faults import Faults
 from tests.simulation.plan import Plan
 
 ARCHIVED: list[Bug] = []
@@ -116,25 +112,4 @@ def a_rebuilt_group_begins_anew() -> Iterator[None]:
 @planted(sharpen=_archived)
 def a_rebuilt_store_gives_sequences_out_again() -> Iterator[None]:
     with patch.object(rebuild._Rebuild, "_count", lambda self: None):
-        yield
-
-
-def _leases_in_an_old_part(plan: Plan) -> Plan:
-    """Sharpens a plan: a queue gets a second part, and consumers that are paused have leases in the first one when it
-    is empty."""
-    plan = replace(_brief(plan), transactional=False, moves=("queues",), sweepers=2, calls=900)
-    return replace(plan, lease_seconds=300, long_pauses=True, faults=Faults(stale=0.9, pause=0.02))
-
-
-@planted(sharpen=_leases_in_an_old_part)
-def a_part_expires_by_an_old_list_of_groups() -> Iterator[None]:
-    class OutOfDate(Registry):
-        def groups(self, subject: Subject) -> list[Group]:
-            return [group for group in self.all_groups(subject, consistent=False) if not group.deleted]
-
-    def expire_parts(registry: Registry, *rest: Any) -> None:
-        real(OutOfDate(registry.context, registry.erasure), *rest)
-
-    real = looks.expire_parts
-    with patch.object(looks, "expire_parts", expire_parts):
         yield

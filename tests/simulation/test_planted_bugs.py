@@ -61,7 +61,6 @@ RARE = {
     "a_seek_by_time_or_offset_that_meets_an_open_row_goes_to_the_end",
     "a_look_passes_a_row_that_still_grows",
     "a_new_wheel_stops_reading_at_a_hole_before_the_strike",
-    "a_part_expires_by_an_old_list_of_groups",
     "a_redrive_does_not_mark_what_it_sent",
 }
 """Bugs that show in one of hundreds of schedules: each takes longer to find than fifty others."""
