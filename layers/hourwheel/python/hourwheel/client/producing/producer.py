@@ -293,21 +293,33 @@ class Producer(ProducerBase[Api]):
             self._completion.notify_all()
             outstanding = self._accumulator.outstanding()
         self.flush(self._close_seconds if timeout_seconds is None else timeout_seconds)
+        error = out_of_time(self._context.outage)
+        try:
+            self._end(error)
+        except BaseException:  # an interrupt: no sender goes on, and other threads may wait for the results
+            self._end(error)
+            give_up_rest(outstanding, error)
+            raise
+        _producers.discard(self)
+        unsent = give_up_rest(outstanding, error)
+        if unsent:
+            raise NotSent([message for message, _ in unsent], unsent[0][1]) from unsent[0][1]
+
+    @gives_back
+    def _end(self, error: Closed) -> None:
+        """Ends the senders, and fails the futures of messages that are not under way. A second call does what the first
+        left."""
         with self._lock:
             self._ended = True
             waiting = list(self._accumulator.abandon())
             self._due.notify_all()
         self._closing.set()
         self._api.close()
-        error = out_of_time(self._context.outage)
         give_up(waiting, error)
         stop_at = time.monotonic() + _CUT_SECONDS
         for sender in self._senders:
-            sender.join(max(0.0, stop_at - time.monotonic()))
-        _producers.discard(self)
-        unsent = give_up_rest(outstanding, error)
-        if unsent:
-            raise NotSent([message for message, _ in unsent], unsent[0][1]) from unsent[0][1]
+            if sender.is_alive():  # an interrupt may have cut its start off
+                sender.join(max(0.0, stop_at - time.monotonic()))
 
     def _refuse_sender(self) -> None:
         if threading.current_thread() in self._senders:
@@ -346,8 +358,13 @@ class Producer(ProducerBase[Api]):
         start threads."""
         if self._idle_senders == 0 and len(self._senders) < _MOST_SENDERS and not self._closed:
             sender = threading.Thread(target=self._run_sender, name="hourwheel-sender", daemon=True)
-            self._senders.append(sender)
-            sender.start()
+            try:
+                self._senders.append(sender)
+                sender.start()
+            except BaseException:
+                if sender.ident is None:  # the system has no thread left, or an interrupt came first
+                    self._senders.remove(sender)
+                raise
         self._due.notify()
 
     @gives_back
