@@ -3,11 +3,12 @@
 import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from hourwheel.client import Consumer, Producer, SendResult
+from hourwheel.client import Closed, Consumer, NotSent, Producer, SendResult
 from tests.unit.client.fake import FakeServer
 from tests.unit.gaps import FAR_SECONDS, Gaps, interrupt_at_each_gap, patch_locks
 
@@ -60,18 +61,23 @@ def test_a_producer_goes_on_after_an_interrupt_behind_any_of_its_locks(
 
 
 def test_a_producer_may_be_closed_after_an_interrupt_behind_any_lock_of_close(server: FakeServer, gaps: Gaps) -> None:
+    server.fail("produce", times=-1, status=503)
     results: list[Future[SendResult]] = []
 
     def begin() -> tuple[Callable[[], Any], Callable[[], Any]]:
         producer = Producer(server.url, subject="orders")
         future = producer.send("paid")
 
+        def close() -> None:
+            with suppress(NotSent):
+                producer.close(0)
+
         def other() -> None:
-            producer.close()
-            future.exception(FAR_SECONDS)
+            close()
+            assert isinstance(future.exception(FAR_SECONDS), Closed)
             results.append(future)
 
-        return producer.close, other
+        return close, other
 
     passed = interrupt_at_each_gap(gaps, begin)
     assert len(results) == 2 * (passed + 1)
