@@ -32,7 +32,8 @@ OF_SERVERS = {
     "adapters/sqlite/writer.py",
 }
 """Entered by the threads of a server. Its main thread runs an event loop, which takes signals between two callbacks.
-Greenlets of one thread share some of these locks, which a lock that knows its thread would let in together."""
+Greenlets of one thread share some of these locks, which a lock that knows its thread would let in together. A queue in
+memory, which the main thread of a test enters, starts another deployment on its store after an interrupt."""
 
 PLAIN = {
     "client/producing/shared_sends.py": "handed from one caller to another; no block enters them",

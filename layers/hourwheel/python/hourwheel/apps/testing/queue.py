@@ -287,7 +287,7 @@ class Queue:
             clock.ms = max(clock.ms, next_ms)  # a call that slept may have moved the clock further
             handled += yield from self._handle()
         clock.ms = max(clock.ms, until_ms)
-        self._server.deployment.sweeper.sweep()
+        self._server.sweep()
         return handled + (yield from self._handle())
 
     def sent(self, subject: str) -> list[Sent]:

@@ -2,7 +2,8 @@
 
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
@@ -126,6 +127,10 @@ class RecordingDeployment(Deployment):
         self._record([message.subject for message in messages], messages, stored)
         return stored
 
+    def take_over(self, before: "RecordingDeployment") -> None:
+        """Keeps what the deployment before has recorded."""
+        self.accepted, self._answers = before.accepted, before._answers
+
     def _record(self, subjects: list[str], messages: Sequence[NewMessage], stored: StoredBatch) -> None:
         now_ms = self.context.clock.now_ms()
         results = self.send_results(stored)
@@ -144,12 +149,24 @@ class MemoryServer:
         self.clock = SimulatedClock(now_ms)
         self.timers = SimulatedTimers()
         self.clock.meanwhile = self.turn_wheels
+        self._store, self._blobs, self._ids = MemoryStore(), MemoryBlobs(), CountedIds()
+        self._start()
+        self._router = Router()
+        self._requests = count(1)
+        self._works: list[Callable[[], Work | None]] = []
+        self.sources: list[SteppedSource] = []
+        self._left: int | None = None
+        self._wheels: dict[str, greenlet] = {}
+        self._thread = threading.get_ident()
+
+    def _start(self) -> None:
+        """Starts a deployment on the store."""
         self.deployment = RecordingDeployment(
             Context(
-                store=MemoryStore(),
-                blobs=MemoryBlobs(),
+                store=self._store,
+                blobs=self._blobs,
                 clock=self.clock,
-                ids=CountedIds(),
+                ids=self._ids,
                 wakeups=NoWaiting(),
                 meter=CountingMeter(),
                 timers=self.timers,
@@ -162,13 +179,31 @@ class MemoryServer:
         # WARNING: the log of each request would fill the output of tests.
         logger = Logger(service="hourwheel.testing", level="WARNING", stream=sys.stderr, json_serializer=log_line)
         self._boundary = Boundary(self.deployment, logger)
-        self._router = Router()
-        self._requests = count(1)
-        self._works: list[Callable[[], Work | None]] = []
-        self.sources: list[SteppedSource] = []
-        self._left: int | None = None
-        self._wheels: dict[str, greenlet] = {}
-        self._thread = threading.get_ident()
+
+    def _start_again(self) -> None:
+        """Goes on after an interrupt as after the death of a server: another deployment takes over the store, because
+        locks of the first one may be held for ever."""
+        before = self.deployment
+        self._start()
+        self.deployment.take_over(before)
+        for bucket in self._wheels:
+            self.timers.at(self.clock.ms, bucket)
+        self._wheels.clear()
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """Starts another deployment if an interrupt ends the block."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self._start_again()
+            raise
+
+    def sweep(self) -> None:
+        with self._uninterrupted():
+            self.deployment.sweeper.sweep()
 
     def connect(self) -> "MemoryServer":
         return self
@@ -209,7 +244,8 @@ class MemoryServer:
                 request_id=request_id,
                 source="127.0.0.1",
             )
-            answer = self._boundary.answer(_FUNCTIONS[match.route.function], event, None)
+            with self._uninterrupted():
+                answer = self._boundary.answer(_FUNCTIONS[match.route.function], event, None)
         else:
             detail = f"no route has the method {method} and the path {path}: see GET /v1/openapi.json"
             answer = problem(404, "route-unknown", detail, instance=request_id)
@@ -257,22 +293,32 @@ class MemoryServer:
         test: a greenlet that waits can go on only on the thread that started it."""
         if threading.get_ident() != self._thread:
             return
-        for bucket in self.timers.due(self.clock.ms):
-            if bucket == _LEASES:
-                self.deployment.sweeper.end_busy_leases()
-                continue
-            wheel = self._wheels.get(bucket)
-            if wheel is None:
-                wheel = self._wheels[bucket] = greenlet(partial(self.deployment.turn_wheel, bucket, "testing", _pause))
-            wheel.parent = getcurrent()
-            # A greenlet is false before its start; later, ``_pause`` returns the True. The wheel returns the seconds of
-            # its pause, or its ``WheelEnd``.
-            pause_seconds = wheel.switch() if not wheel else wheel.switch(True)
-            if wheel.dead:
-                del self._wheels[bucket]
-                pause_seconds = _BUSY_SECONDS if pause_seconds is WheelEnd.BUSY else None
-            if pause_seconds is not None:
-                self.timers.at(self.clock.ms + max(1, round(pause_seconds * 1_000)), bucket)
+        due = self.timers.due(self.clock.ms)
+        with self._uninterrupted():
+            try:
+                while due:
+                    self._turn(due[0])
+                    due.pop(0)
+            finally:
+                for bucket in due:
+                    self.timers.at(self.clock.ms, bucket)
+
+    def _turn(self, bucket: str) -> None:
+        if bucket == _LEASES:
+            self.deployment.sweeper.end_busy_leases()
+            return
+        wheel = self._wheels.get(bucket)
+        if wheel is None:
+            wheel = self._wheels[bucket] = greenlet(partial(self.deployment.turn_wheel, bucket, "testing", _pause))
+        wheel.parent = getcurrent()
+        # A greenlet is false before its start; later, ``_pause`` returns the True. The wheel returns the seconds of
+        # its pause, or its ``WheelEnd``.
+        pause_seconds = wheel.switch() if not wheel else wheel.switch(True)
+        if wheel.dead:
+            del self._wheels[bucket]
+            pause_seconds = _BUSY_SECONDS if pause_seconds is WheelEnd.BUSY else None
+        if pause_seconds is not None:
+            self.timers.at(self.clock.ms + max(1, round(pause_seconds * 1_000)), bucket)
 
     def _count(self) -> None:
         if self._left is None:
