@@ -1,0 +1,172 @@
+"""Runs two versions of the library at once, as during a deployment: half of the producers, consumers and sweepers are
+of the version before. ``python -m tests.simulation.versions FIRST:LAST`` runs these seeds.
+
+The source of the version before comes from the history, and is imported under another name. Both share the modules of
+errors, ports and requests, by which the simulation speaks with them; each has its own stored records and its own code.
+"""
+
+import importlib
+import io
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
+from functools import cache
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import decode_source, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+from hourwheel.deployment.deployment import Deployment
+from tests.rooms import ROOT
+from tests.simulation import actors
+from tests.simulation.actors import Machine, Watches, open_deployment
+from tests.simulation.draws import draw
+from tests.simulation.plan import Plan
+from tests.simulation.schedule import Outcome, run_plan, scaled
+from tests.simulation.world import Process, Turns
+
+BEFORE = "1063105c98d4c148d2298fdd400327b33375f420"
+"""The commit that plays the release before. The tag of the first release replaces it."""
+
+NAME = "hourwheel_before"
+_LIBRARY = "layers/hourwheel/python/hourwheel"
+_IMPORT = re.compile(r"^(\s*(?:from|import)) hourwheel(?=[. ])", re.MULTILINE)
+_SHARED = (
+    *(
+        "errors",
+        "locks",
+        "times",
+        "ports",
+        "ports.machine",
+        "ports.pushing",
+        "ports.storage",
+        "ports.timers",
+        "ports.waking",
+    ),
+    *("model.fields", "model.messages", "model.pulls", "model.targets", "model.traces"),
+)
+_LIMITS = (
+    *(("pull_log.claiming.claim_range", "EMPTY_ROWS"), ("ordered.selection", "AHEAD")),
+    *(("pull_log.claiming.growth", "ALONE_PULLS"), ("pull_log.claiming.growth", "GROWS_MS")),
+)
+"""The limits that a run lowers (``schedule.scaled``) and the version before has to share."""
+
+
+class _Loader(SourceFileLoader):
+    """Has a module of the version before import that version's modules."""
+
+    def get_data(self, path: str) -> bytes:
+        data = super().get_data(path)
+        return _IMPORT.sub(rf"\1 {NAME}", decode_source(data)).encode() if path.endswith(".py") else data
+
+    def get_code(self, fullname: str) -> Any:
+        return self.source_to_code(self.get_data(self.path), self.path)  # no cache of the text before the change
+
+
+class _Finder:
+    """Finds the modules of the version before in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name.partition(".")[0] != NAME:
+            return None
+        place = self._folder.joinpath(*name.split(".")[1:])
+        package = place / "__init__.py"
+        file = package if package.exists() else place.with_suffix(".py")
+        if not file.exists():
+            return None
+        folders = [str(place)] if file == package else None
+        return spec_from_file_location(name, file, loader=_Loader(name, str(file)), submodule_search_locations=folders)
+
+
+def _extracted() -> Path:
+    """Returns the folder with the library of the version before."""
+    folder = ROOT / "build" / "versions" / BEFORE
+    if not (folder / _LIBRARY).exists():
+        archived = subprocess.run(
+            ["git", "archive", BEFORE, _LIBRARY], cwd=ROOT, check=True, capture_output=True
+        ).stdout
+        with tarfile.open(fileobj=io.BytesIO(archived)) as archive:
+            archive.extractall(folder, filter="data")
+    return folder / _LIBRARY
+
+
+@cache
+def before(module: str) -> Any:
+    """Returns a module of the version before, by its name below ``hourwheel``."""
+    if NAME not in sys.modules:
+        sys.meta_path.insert(0, _Finder(_extracted()))
+        for shared in _SHARED:
+            sys.modules[f"{NAME}.{shared}"] = importlib.import_module(f"hourwheel.{shared}")
+    return importlib.import_module(f"{NAME}.{module}")
+
+
+def open_before(machine: Machine, process: Process) -> Deployment:
+    """Makes a new process of the version before, on the ports of one of the tree."""
+    ours = open_deployment(machine, process)
+    of_the_world = {"buckets", "threads"}
+    context_fields = {field.name for field in fields(before("context").Context)} - of_the_world
+    context = before("context").Context(**{name: getattr(ours.context, name) for name in context_fields})
+    deployment: Deployment = before("deployment.deployment").Deployment(
+        context,
+        ours.targets,
+        before("settling.leases").Leases(_watches=Watches(machine.world)),
+        pending_counts=before("delay.lists.pending_counts").PendingCounts(_lock=Turns(machine.world)),
+    )
+    return deployment
+
+
+@contextmanager
+def two_versions(plan: Plan) -> Iterator[list[str]]:
+    """Has every second producer, consumer and sweeper run the version before during the block. Yields the names of the
+    processes of that version, which grow during a run."""
+    opened: list[str] = []
+
+    def open_one(machine: Machine, process: Process) -> Deployment:
+        if not re.fullmatch(r"[pcw]\d*[02468](@\d+)?", process.name):
+            return open_deployment(machine, process)
+        opened.append(process.name)
+        return open_before(machine, process)
+
+    with ExitStack() as stack:
+        stack.enter_context(scaled(plan))
+        for module, limit in _LIMITS:
+            value = getattr(importlib.import_module(f"hourwheel.{module}"), limit)
+            stack.enter_context(patch.object(before(module), limit, value))
+        stack.enter_context(patch.object(actors, "open_deployment", open_one))
+        yield opened
+
+
+def mixed(seed: int) -> Plan:
+    """Draws a plan that both versions can follow: each actor is a process of its own."""
+    return replace(draw(seed), together=False, answer_bytes=0, tag_room=None)
+
+
+def run_mixed(plan: Plan) -> tuple[Outcome, list[str]]:
+    """Makes a run of two versions. Returns its outcome, and the names of the processes of the version before."""
+    with two_versions(plan) as opened:
+        return run_plan(plan), opened
+
+
+def main(span: str) -> int:
+    first, _, last = span.partition(":")
+    failed = 0
+    for seed in range(int(first), int(last)):
+        outcome, _ = run_mixed(mixed(seed))
+        if outcome.violation is not None:
+            failed += 1
+            sys.stdout.write(f"seed {seed}: {outcome.violation!r}\n")
+    sys.stdout.write(f"{int(last) - int(first)} schedules of two versions, {failed} failed\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
