@@ -24,6 +24,7 @@ from hourwheel.client import (
     GroupOverviewPage,
     GroupPage,
     Health,
+    HistoryPage,
     Lag,
     OpenLeases,
     OrphanPage,
@@ -123,6 +124,7 @@ OPERATIONS: dict[str, Operation] = {
     "pause_subject": Operation(Subject),
     "resume_subject": Operation(Subject),
     "subject_overview": Operation(GroupOverviewPage),
+    "history": Operation(HistoryPage),
     "list_groups": Operation(GroupPage),
     "get_group": Operation(Group),
     "put_group": Operation(

@@ -22,6 +22,7 @@ OF_SERVERS = {
     "embedded",
     "faults.py",
     "operations/attention.py",
+    "operations/history.py",
     "operations/overview.py",
     "push/lease.py",
     "settling/leases.py",

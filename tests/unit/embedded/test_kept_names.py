@@ -15,6 +15,7 @@ from hourwheel.embedded.options import ServeOptions
 from hourwheel.embedded.runtime import Runtime
 from hourwheel.model.messages import NewMessage
 from hourwheel.model.pulls import PullRequest, Settlement
+from hourwheel.operations.history import GroupReading
 from hourwheel.operations.overview import OverviewRequest
 from hourwheel.registry.removed_names import RemovedNames
 from tests.support import AT_ONCE, Bench, CallByCall
@@ -35,6 +36,7 @@ KEPT = {
     "seen_pulls._pulls",
     "registry._records._seen",
     "overview._entries",
+    "overview.history._rings",
     "sweeper._memory.ends._seen",
     "sweeper._memory.extended_ms",
 }
@@ -80,6 +82,8 @@ def use(deployment: Deployment, subject: str, **settings: bool) -> None:
     deployment.pull(subject, "workers", PullRequest(consumer="c", max_messages=9))
     deployment.pull(subject, "workers", PullRequest(consumer="c", max_messages=9))
     deployment.groups.lag(subject, "workers")
+    busy = {"workers": GroupReading(at_ms=60_000, accepted=1, settled=1, waiting=1, oldest_seconds=1, dead=1, seeks=0)}
+    deployment.overview.history.follow(subject, {"workers": GroupReading(*[0] * 7)}, busy)
 
 
 def use_all(deployment: Deployment, names: range) -> None:

@@ -47,6 +47,7 @@ _HANDLERS: dict[str, Callable[[Deployment, Event], Response]] = {
     "pause_subject": subjects.pause_subject,
     "resume_subject": subjects.resume_subject,
     "subject_overview": overview.groups,
+    "history": overview.history,
     "list_groups": subjects.list_groups,
     "get_group": subjects.get_group,
     "put_group": subjects.put_group,

@@ -77,6 +77,7 @@ ROUTES = (
     HttpRoute("POST", f"{_SUBJECT}/pause", "meta", "pause_subject"),
     HttpRoute("POST", f"{_SUBJECT}/resume", "meta", "resume_subject"),
     HttpRoute("GET", f"{_SUBJECT}/overview", "meta", "subject_overview", parameters=queries.PageQuery),
+    HttpRoute("GET", f"{_SUBJECT}/history", "meta", "history", parameters=queries.HistoryQuery),
     HttpRoute("GET", f"{_SUBJECT}/groups", "meta", "list_groups", parameters=queries.PageQuery),
     HttpRoute("GET", _GROUP, "meta", "get_group"),
     HttpRoute("PUT", _GROUP, "meta", "put_group", bodies.GroupBody, needs_body=False),

@@ -69,6 +69,7 @@ _CUT_OFF_MS = 2_000
 """A cancel or a move that is not decided after this time was most likely cut off."""
 
 _SWEEP_SECONDS = 60.0  # as on AWS, where the schedule of the sweeper has no shorter period
+_HISTORY_SECONDS = 60.0  # the history of groups has a point a minute
 _ARCHIVE_MS = 3_000
 """The longest run of the archiver, for which a stop of the server waits."""
 # Larger batches of noise are compressed at level -3: a batch of 208 KB, half of it base64, takes 127 us instead of 527,
@@ -213,6 +214,7 @@ class Runtime:
         self._repeat("finishing changes", partial(sweeper.delayed.finish_changes, _CUT_OFF_MS), _CHANGES_SECONDS)
         self._repeat("tending delayed work", sweeper.delayed.tend, _SWEEP_SECONDS)
         self._repeat("ending leases", sweeper.end_busy_leases, _LEASES_SECONDS)
+        self._repeat("keeping the history", self.deployment.overview.look, _HISTORY_SECONDS)
         self._repeat("sweeping", self._sweep, _SWEEP_SECONDS)
         if self._options.archive_seconds:
             self._repeat("archiving", self._archive, self._options.archive_seconds)

@@ -108,6 +108,32 @@ class GroupOverviewPage(Struct, kw_only=True):
     complete: bool
 
 
+class GroupHistory(Struct, kw_only=True):
+    """The numbers of a group over the last hour, a point about each minute, the oldest first. The lists have one entry
+    for each point. A rate is the mean since the point before; None if the progress was set meanwhile."""
+
+    group: str
+    at: list[str] = []
+    accepted_per_second: list[float | None] = []
+    """Of the subject."""
+    pulled_per_second: list[float | None] = []
+    waiting: list[int] = []
+    oldest_seconds: list[int] = []
+    """The age of the oldest message; 0 if none waits."""
+    dead: list[int] = []
+
+
+class HistoryPage(Struct, kw_only=True):
+    """The history of those groups of a page that moved within an hour. ``since`` is the time from which on this server
+    keeps points; None if it keeps none."""
+
+    subject: str
+    since: str | None
+    groups: list[GroupHistory]
+    next: str | None
+    at: str
+
+
 class AttemptCount(Struct, kw_only=True):
     """Messages whose next attempt is ``attempt``: those that can be pulled, and those that wait for their delay."""
 

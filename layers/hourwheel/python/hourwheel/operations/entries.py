@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hourwheel.groups.consumers import SeenPulls
 from hourwheel.model.overview import SubjectOverview
 from hourwheel.operations.concerns import Concern, WatchedGroup, concerns_of_group
+from hourwheel.operations.history import GroupReading
 from hourwheel.operations.thresholds import THRESHOLDS
 from hourwheel.operations.trends import LagHistory
 
@@ -26,6 +27,8 @@ class SubjectEntry(NamedTuple):
     """Whether a group needed an operator when the numbers were read."""
 
     histories: Mapping[str, LagHistory]
+    readings: Mapping[str, GroupReading]
+    """The numbers of groups with which the next ones are compared for a point of their history."""
 
     def order_ms(self) -> int:
         """Returns the time by which entries are read again: those in trouble come earlier."""

@@ -28,10 +28,11 @@ from hourwheel.model.routes import counted
 from hourwheel.model.subjects import Subject
 from hourwheel.operations.concerns import WatchedGroup, concerns_of_group
 from hourwheel.operations.entries import GroupConcerns, SubjectEntry
+from hourwheel.operations.history import GroupReading, LastHour, readings_of
 from hourwheel.operations.queue_numbers import queue_numbers
 from hourwheel.operations.refresh_share import RefreshShare
 from hourwheel.operations.thresholds import THRESHOLDS
-from hourwheel.operations.trends import LagHistory, LagPoint, histories_after
+from hourwheel.operations.trends import LagHistory, histories_after, look_at
 from hourwheel.ports.storage import transactional
 from hourwheel.registry.broadcast import consumer_groups
 from hourwheel.registry.records import subject_record
@@ -96,6 +97,7 @@ class Overview:
     registry: Registry
     numbers: GroupNumbers
     pending_counts: PendingCounts
+    history: LastHour = field(default_factory=LastHour)
     _entries: dict[str, SubjectEntry] = field(default_factory=dict)
     _share: RefreshShare = field(default_factory=RefreshShare)
     _since_ms: int = 0
@@ -114,6 +116,7 @@ class Overview:
 
     def drop(self, deleted: RemovedNames) -> None:
         """Drops the numbers of deleted subjects."""
+        self.history.drop(deleted)
         with self._lock:  # other calls look names up that they have listed
             drop_keys(self._entries, [name for name in self._entries if deleted.has_subject(name)])
             self._listed = [subject for subject in self._listed if not deleted.has_subject(subject.name)]
@@ -178,6 +181,30 @@ class Overview:
             cells_out=read.outages.names,
             complete=read.complete,
         )
+
+    @property
+    def since_ms(self) -> int | None:
+        """The time from which on this process keeps a history; None if it keeps none."""
+        return self._since_ms or None if transactional(self.context.store) else None
+
+    def look(self) -> None:
+        """Reads the numbers of all subjects again, the oldest first, as far as the share allows. Called once a minute
+        on one machine, so that the history and the rates go on while nobody looks."""
+        with self._lock:
+            self._since_ms = self._since_ms or self.context.clock.now_ms()
+            self._count_delayed()
+            self._list()
+            listed = sorted(self._listed, key=self._read_ms)
+        for subject in listed:
+            with self._lock:  # for one subject alone: a page must not wait for all of them
+                current = self._current(subject)
+                if not self._share.allows(self.context.clock.now_ms()):
+                    return
+                if current is not None:
+                    self._read(current)
+
+    def _read_ms(self, subject: Subject) -> int:
+        return self._entries[subject.name].read_ms if self._known(subject) else _NEVER
 
     def _queue(self, subject: Subject, read: SubjectNumbers, queue: int) -> QueueOverview:
         return queue_numbers(self.context, subject, queue, read.totals)
@@ -311,16 +338,25 @@ class Overview:
         histories = self._histories(subject)
         watched = self._watched(subject, read, histories, began_ms)
         troubled = any(concerns_of_group(group, THRESHOLDS, began_ms) for group in watched)
-        points = {group.group: _look_at(read, group, began_ms) for group in groups}
+        points = {group.group: look_at(read, group, began_ms) for group in groups}
         later = histories_after(histories, points, THRESHOLDS)
+        readings = self._readings(subject, readings_of(read, numbers.end, began_ms))
         self._entries[subject.name] = SubjectEntry(
-            subject.generation, began_ms, now_ms, numbers, watched, troubled, later
+            subject.generation, began_ms, now_ms, numbers, watched, troubled, later, readings
         )
         self._share.spend(now_ms - began_ms)
         return max(1, len(groups))
 
     def _histories(self, subject: Subject) -> Mapping[str, LagHistory]:
         return self._entries[subject.name].histories if self._known(subject) else {}
+
+    def _readings(self, subject: Subject, now: Mapping[str, GroupReading]) -> Mapping[str, GroupReading]:
+        """Keeps the history of the groups where a server runs all the time; a function on AWS would show gaps."""
+        if not transactional(self.context.store):
+            return {}
+        return self.history.follow(
+            subject.name, self._entries[subject.name].readings if self._known(subject) else {}, now
+        )
 
     def _watched(
         self, subject: Subject, read: SubjectNumbers, histories: Mapping[str, LagHistory], now_ms: int
@@ -330,7 +366,7 @@ class Overview:
         watched: list[WatchedGroup] = []
         for group in read.groups:
             history = histories.get(group.group)
-            point = _look_at(read, group, now_ms)
+            point = look_at(read, group, now_ms)
             trend = None if history is None or point is None else history.trend(point, THRESHOLDS)
             watched.append(WatchedGroup(subject.name, group, trend, watched_ms, read.pullable_since.get(group.group)))
         return tuple(watched)
@@ -338,14 +374,6 @@ class Overview:
     @staticmethod
     def _last_logs(subject: Subject) -> list[str]:
         return [subject.log(queue) for queue in range(subject.queues)]
-
-
-def _look_at(read: SubjectNumbers, group: GroupOverview, now_ms: int) -> LagPoint | None:
-    """Returns the numbers of the group from which rates are computed. None where some are missing: once a cell out of
-    reach is back, its messages would look like growth."""
-    if not {"waiting", "settled"}.isdisjoint(group.inexact):
-        return None
-    return LagPoint(now_ms, group.waiting, group.settled, read.seeks[group.group])
 
 
 def _inexact(groups: Sequence[GroupOverview], *, delayed: bool) -> list[str]:

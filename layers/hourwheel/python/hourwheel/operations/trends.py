@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from hourwheel.groups.numbers import SubjectNumbers
+from hourwheel.model.overview import GroupOverview
 from hourwheel.operations.thresholds import Thresholds
 
 
@@ -52,6 +54,14 @@ class LagHistory(NamedTuple):
             return None
         rise, pulled = point.waiting - self.base.waiting, point.settled - self.base.settled
         return Trend(round(rise * 1_000 / passed_ms, 3), round(pulled * 1_000 / passed_ms, 3))
+
+
+def look_at(read: SubjectNumbers, group: GroupOverview, now_ms: int) -> LagPoint | None:
+    """Returns the numbers of the group from which rates are computed. None where some are missing: once a cell out of
+    reach is back, its messages would look like growth."""
+    if not {"waiting", "settled"}.isdisjoint(group.inexact):
+        return None
+    return LagPoint(now_ms, group.waiting, group.settled, read.seeks[group.group])
 
 
 def histories_after(

@@ -1,6 +1,6 @@
 """Shows subjects and groups with their numbers side by side, and what works in the background."""
 
-from hourwheel.api.control.queries import AttentionQuery, DueQuery, OverviewQuery, PageQuery
+from hourwheel.api.control.queries import AttentionQuery, DueQuery, HistoryQuery, OverviewQuery, PageQuery
 from hourwheel.api.events import Event, Response, ok
 from hourwheel.api.requests import decode_query, path_name, time_of
 from hourwheel.deployment.deployment import Deployment
@@ -27,6 +27,16 @@ def groups(deployment: Deployment, event: Event) -> Response:
     query = decode_query(PageQuery, event)
     after = check_name(query.after, "after") if query.after else ""
     return ok(deployment.overview.groups(path_name(event, "subject"), after, query.limit))
+
+
+def history(deployment: Deployment, event: Event) -> Response:
+    from hourwheel.operations.history import HistoryRequest, history_page  # for operators alone
+
+    query = decode_query(HistoryQuery, event)
+    after = check_name(query.after, "after") if query.after else ""
+    group = None if query.group is None else check_name(query.group, "group")
+    request = HistoryRequest(path_name(event, "subject"), group, after, query.limit)
+    return ok(history_page(deployment.overview, request))
 
 
 def due(deployment: Deployment, event: Event) -> Response:

@@ -34,6 +34,12 @@ class OverviewQuery(PageQuery):
     order: SortOrder | None = None
 
 
+class HistoryQuery(PageQuery):
+    """Asks for the history of one group, or of a page of groups."""
+
+    group: NameText | None = None
+
+
 class AttentionQuery(_Query):
     """Says how many concerns are shown."""
 

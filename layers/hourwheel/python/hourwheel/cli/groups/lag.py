@@ -9,7 +9,7 @@ import typer
 
 from hourwheel.cli.output import table_of, text_of, write_json, write_line, write_table
 from hourwheel.cli.settings import GroupArgument, SubjectArgument, connect, settings_of
-from hourwheel.client import Api
+from hourwheel.client import Api, GroupHistory, HistoryPage
 from hourwheel.client.records.groups import Lag
 from hourwheel.locks import Event
 from hourwheel.model.lag import HeldKey
@@ -22,13 +22,16 @@ def lag(
     group: GroupArgument,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until interrupted.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two counts.")] = 2.0,
+    history: Annotated[bool, typer.Option("--history", help="Show the last hour, a line for each minute.")] = False,
 ) -> None:
     """Count the messages that a group has not settled. Numbers with a + lack those of a cell that is out of reach.
 
     Example: hourwheel lag orders billing
     """
     with connect(ctx) as api:
-        if watch:
+        if history:
+            _show_history(ctx, api.history(subject, group=group))
+        elif watch:
             _watch(ctx, api, subject, group, interval)
         else:
             _show(ctx, api.lag(subject, group))
@@ -43,6 +46,30 @@ def _show(ctx: typer.Context, lag: Lag) -> None:
     if lag.consumers:
         write_table(_CONSUMER_COLUMNS, _consumer_rows(lag))
     write_line(_summary(lag))
+
+
+def _show_history(ctx: typer.Context, page: HistoryPage) -> None:
+    if settings_of(ctx).json:
+        write_json(page)
+        return
+    for kept in page.groups:
+        write_table(_HISTORY_COLUMNS, _history_rows(kept))
+    if page.since is None:
+        write_line("this server keeps no history")
+    elif not page.groups:
+        write_line(f"the group has not moved within an hour, or since the server began at {_clock(page.since)}")
+    else:
+        write_line(f"kept in the memory of the server since {_clock(page.since)}")
+
+
+def _history_rows(kept: GroupHistory) -> list[tuple[Any, ...]]:
+    times = [f"{at:%H:%M}Z" for at in kept.at]
+    numbers = kept.accepted_per_second, kept.pulled_per_second, kept.waiting, kept.oldest_seconds, kept.dead
+    return list(zip(times, *numbers, strict=True))
+
+
+def _clock(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}Z"
 
 
 def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: float) -> None:
@@ -63,6 +90,7 @@ def _watch(ctx: typer.Context, api: Api, subject: str, group: str, interval: flo
 
 _NAMED = 10  # held keys: as many as a screen has room for below the table of queues
 
+_HISTORY_COLUMNS = ["time", "accepted/s", "pulled/s", "waiting", "oldest s", "dead"]
 _COLUMNS = ["queue", "waiting", "in flight", "offset", "end"]
 _CONSUMER_COLUMNS = ["consumer", "waiting", "in flight", "retrying", "backing off", "dead", "expired unread"]
 

@@ -178,6 +178,7 @@ class AsyncApi:
     overview = _awaited(OverviewCalls.overview)
     attention = _awaited(OverviewCalls.attention)
     subject_overview = _awaited(OverviewCalls.subject_overview)
+    history = _awaited(OverviewCalls.history)
     due = _awaited(OverviewCalls.due)
     wheels = _awaited(OverviewCalls.wheels)
     archive = _awaited(OverviewCalls.archive)

@@ -6,7 +6,14 @@ from typing import Literal
 from hourwheel.client.calls.call import Calls, answers, query
 from hourwheel.client.due import span_text
 from hourwheel.client.records.attention import AttentionPage
-from hourwheel.client.records.overview import ArchiveState, BucketWheels, DueCounts, GroupOverviewPage, OverviewPage
+from hourwheel.client.records.groups import HistoryPage
+from hourwheel.client.records.overview import (
+    ArchiveState,
+    BucketWheels,
+    DueCounts,
+    GroupOverviewPage,
+    OverviewPage,
+)
 from hourwheel.client.transport.codec import path
 
 
@@ -66,6 +73,23 @@ class OverviewCalls(Calls):
         """
         target = path("subjects", subject, "overview") + query(limit=limit, after=after)
         page: GroupOverviewPage = self._http.call("GET", target, answers(GroupOverviewPage))
+        return page
+
+    def history(
+        self, subject: str, *, group: str | None = None, limit: int = 100, after: str | None = None
+    ) -> HistoryPage:
+        """Shows the last hour of one ``group`` of a subject, or of up to ``limit`` (1 to 100) groups. The points are in
+        the memory of the server: they begin with it. A server on AWS keeps none.
+
+        Raises:
+            NotFound: there is no such subject or group.
+
+        Example:
+            >>> api.history("orders", group="billing").groups  # a point comes with each minute
+            []
+        """
+        target = path("subjects", subject, "history") + query(group=group, limit=limit, after=after)
+        page: HistoryPage = self._http.call("GET", target, answers(HistoryPage))
         return page
 
     def due(

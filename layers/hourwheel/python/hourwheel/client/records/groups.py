@@ -234,3 +234,38 @@ class Lag(Struct, frozen=True, kw_only=True):
     cells_out: list[str] = []
     held: HeldKeys | None = None
     expired_unread: int = 0
+
+
+class GroupHistory(Struct, frozen=True, kw_only=True):
+    """The numbers of a group over the last hour, a point about each minute, the oldest first. The lists have one entry
+    for each point; ``accepted_per_second`` is that of the subject. A rate is the mean since the point before, None if
+    the progress was set meanwhile. ``oldest_seconds`` is the age of the oldest message, 0 if none waits.
+
+    Example:
+        >>> [group.waiting for group in api.history("orders").groups]  # the server keeps a point a minute
+        []
+    """
+
+    group: str
+    at: list[datetime]
+    accepted_per_second: list[float | None]
+    pulled_per_second: list[float | None]
+    waiting: list[int]
+    oldest_seconds: list[int]
+    dead: list[int]
+
+
+class HistoryPage(Struct, frozen=True, kw_only=True):
+    """The history of those groups of a page that moved within an hour. The server keeps points since ``since``; None
+    if it keeps none. ``next`` is the ``after`` of the next page.
+
+    Example:
+        >>> api.history("orders").next is None
+        True
+    """
+
+    subject: str
+    groups: list[GroupHistory]
+    at: datetime
+    since: datetime | None = None
+    next: str | None = None

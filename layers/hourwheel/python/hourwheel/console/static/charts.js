@@ -54,15 +54,17 @@ export function lonePoints(points) {
   return points.filter((_, index) => known(index) && !known(index - 1) && !known(index + 1));
 }
 
-/** Returns a small line without axes, for a cell of a table. `values` are numbers, or null where none is known. */
-export function sparkline(values, { label = "", unit = "count", width = 96, height = 24 } = {}) {
+/** Returns a small line without axes, for a cell of a table. `values` are numbers, or null where none is known. Lines
+ * with the same `top` have one scale; without it the largest value is the top. */
+export function sparkline(values, { label = "", unit = "count", top: given = 0, width = 96, height = 24 } = {}) {
   const known = values.filter((value) => value !== null && value !== undefined);
-  const top = Math.max(...known, 0) || 1;
+  const most = Math.max(...known, 0);
+  const top = Math.max(most, given) || 1;
   const x = (index) => 2 + ((width - 4) * index) / Math.max(1, values.length - 1);
   const y = (value) => (value === null || value === undefined ? null : 2 + (height - 4) * (1 - value / top));
   const points = values.map((value, index) => [x(index), y(value)]);
   const last = known.at(-1);
-  const range = known.length ? `${valueText(Math.min(...known), unit)} to ${valueText(top, unit)}` : "no readings yet";
+  const range = known.length ? `${valueText(Math.min(...known), unit)} to ${valueText(most, unit)}` : "no readings yet";
   const text = `${label ? `${label}: ` : ""}${range}${known.length ? `, last ${valueText(last, unit)}` : ""}`;
   return element(
     "svg",

@@ -12,6 +12,7 @@ import { shownSetting } from "./parts/declared.js";
 import { groupSettings } from "./parts/group_form.js";
 import { heldPanel } from "./parts/held.js";
 import { record, values } from "./parts/history.js";
+import { lastHour } from "./parts/last_hour.js";
 import { messagesBelow } from "./parts/offsets.js";
 import { badges, facts, numbers, panel } from "./parts/panels.js";
 import { browseLink, deadLink, groupPath, subjectLink } from "./parts/paths.js";
@@ -147,6 +148,7 @@ function layout({ root, subject, name, signal, navigate, refresh }) {
     pause: pauseButton({ name, path, whom: "The group gets", changed: refresh }),
     top: panel("Now"),
     chart: lineChart(lagChart([])),
+    hour: lastHour(subject, name, signal),
     queues: queuesPanel(subject),
     consumers: consumersPanel(subject, name, refresh),
     leases: leasesPanel(subject, name),
@@ -164,6 +166,7 @@ function layout({ root, subject, name, signal, navigate, refresh }) {
     heading({ title: name, crumbs, badges: page.state, actions }),
     page.notice,
     page.top.node,
+    page.hour.node,
     section("Lag", page.chart),
     page.queues.node,
     page.consumers.node,
@@ -233,12 +236,12 @@ function update(page, group, lag) {
 }
 
 async function load(page) {
-  const { path, signal, consumers, leases, retries, push } = page;
+  const { path, signal, consumers, leases, retries, push, hour } = page;
   const [group, lag] = await Promise.all([get(path, null, { signal }), get(`${path}/lag`, null, { signal })]);
   if (signal.aborted) return;
   replace(page.notice);
   update(page, group, lag);
-  await Promise.all([consumers.load(), leases.load(), retries.load(), push.load(group.push)]);
+  await Promise.all([consumers.load(), leases.load(), retries.load(), push.load(group.push), hour.load()]);
 }
 
 export async function show({ root, params, signal, navigate }) {

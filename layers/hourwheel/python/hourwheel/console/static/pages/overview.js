@@ -52,7 +52,7 @@ function oldest(row) {
   return node;
 }
 
-function columns() {
+function columns(scale) {
   const sortable = !settings.aws;
   const numbers = [
     { key: "waiting", label: "Waiting", render: (row) => number(row, "waiting") },
@@ -65,7 +65,7 @@ function columns() {
   const rates = [
     { key: "in", label: "In/s", numeric: true, title: "Messages accepted in a second", render: (row) => rate(ratesOf(pointsOf(row.subject)).produced) },
     { key: "out", label: "Out/s", numeric: true, title: "Messages that groups took in a second", render: (row) => rate(ratesOf(pointsOf(row.subject)).pulled) },
-    { key: "trend", label: "Last minutes", title: "Messages accepted in a second", render: trend },
+    { key: "trend", label: "Last minutes", title: "Messages accepted in a second; all lines have one scale", render: (row) => trend(row, scale) },
   ];
   return [
     { key: "name", label: "Subject", sortable: true, header: true, render: name },
@@ -75,9 +75,9 @@ function columns() {
   ];
 }
 
-function trend(row) {
+function trend(row, { top }) {
   const values = ratesOf(pointsOf(row.subject)).trend;
-  return values.length > 1 ? sparkline(values, { label: "Messages accepted", unit: "per_second" }) : "–";
+  return values.length > 1 ? sparkline(values, { label: "Messages accepted", unit: "per_second", top }) : "–";
 }
 
 function cost() {
@@ -95,6 +95,7 @@ export async function show({ root, query, signal, navigate }) {
     after: query.after ?? "",
     before: [],
   };
+  const scale = { top: 0 };
   let version = 0;
   let next = null;
 
@@ -107,7 +108,7 @@ export async function show({ root, query, signal, navigate }) {
   const empty = h("div", null);
   const rows = table({
     caption: "Subjects",
-    columns: columns(),
+    columns: columns(scale),
     rowKey: (row) => row.subject,
     empty,
     sort: { key: state.sort, order: state.order },
@@ -154,6 +155,7 @@ export async function show({ root, query, signal, navigate }) {
     usage.items += answer.subjects.reduce((sum, row) => sum + 1 + row.groups, 0);
     if (asked !== version) return;
     answer.subjects.forEach(remember);
+    scale.top = Math.max(0, ...answer.subjects.flatMap((row) => ratesOf(pointsOf(row.subject)).trend));
     next = answer.next;
     rows.node.hidden = false;
     haveRows(); // numbers of subjects come first: what needs attention takes longer to read

@@ -9,6 +9,7 @@ import { table } from "../table.js";
 import { deletePanel, pauseButton } from "./parts/acts.js";
 import { newGroup } from "./parts/group_form.js";
 import { rates, record } from "./parts/history.js";
+import { hourReader, waitingLines } from "./parts/last_hour.js";
 import { messagesBelow, progressOf } from "./parts/offsets.js";
 import { badges, numbers, panel } from "./parts/panels.js";
 import { browseLink, deadLink, delayedLink, groupLink, subjectPath } from "./parts/paths.js";
@@ -60,14 +61,17 @@ function groupsPanel(subject) {
     },
     number("expired_unread", "Expired unread"),
     { key: "oldest_at", label: "Oldest", render: age },
+    { key: "hour", label: "Waiting, last hour", title: "All lines have one scale", render: (row) => row.line },
     { key: "progress", label: "Progress", render: progressBar },
     { key: "state", label: "State", render: (row) => badges(groupBadges(row)) },
   ];
   const empty = "No group: nobody receives these messages yet.";
   const view = table({ caption: "Groups side by side", columns, rows: [], rowKey: (row) => row.group, empty });
   own.show(view.node);
-  const update = ({ groups, queues }) =>
-    view.update(groups.map((group) => ({ ...group, progress: progressOf(group, queues) })));
+  const update = ({ groups, queues }, hour) => {
+    const line = waitingLines(hour);
+    view.update(groups.map((group) => ({ ...group, progress: progressOf(group, queues), line: line(group.group) })));
+  };
   return { node: own.node, update };
 }
 
@@ -125,6 +129,7 @@ function layout({ root, name, signal, navigate, refresh }) {
     refresh,
     pause,
     after: "",
+    hour: hourReader(name, { signal }),
     state: h("span"),
     notice: h("div", { role: "alert" }),
     top: panel("Now"),
@@ -183,15 +188,16 @@ function followPages(page, overview) {
 }
 
 async function loadNumbers(page, subject) {
-  const [overview, routes] = await Promise.all([
+  const [overview, routes, hour] = await Promise.all([
     get(`${page.path}/overview`, { after: page.after }, page),
     get(path`routes/${page.name}`, null, page),
+    page.hour(page.after),
   ]);
   if (page.signal.aborted) return;
   const ends = total(overview.queues, (queue) => (queue.end === null ? null : messagesBelow(queue.end)));
   const readings = ends === null ? [] : record(page.name, { at_ms: millis(overview.at), end: ends });
   page.top.show(...summary(subject, overview));
-  page.groups.update(overview);
+  page.groups.update(overview, hour);
   followPages(page, overview);
   page.queues.update(overview, routes);
   updateChart(page.chart, rateChart(readings));
