@@ -15,6 +15,7 @@ from hourwheel_pipeline.jobs.reconcile import run as reconcile
 from hourwheel_pipeline.jobs.report import newest
 from hourwheel_pipeline.judging.reconciliation import Finding, Reconciled
 from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.measures.metrics_rows import VALUES
 from tests.pipeline.worlds import DAY, World
 
 LONG = 3 * DAY
@@ -69,5 +70,5 @@ def _values(table: pa.Table) -> dict[tuple[Any, ...], dict[str, Any]]:
     values = {}
     for row in table.to_pylist():
         key = tuple(row.pop(name) for name in ("hour", "subject", "group"))
-        values[key] = {name: value for name, value in row.items() if name in metrics.VALUES and value is not None}
+        values[key] = {name: value for name, value in row.items() if name in VALUES and value is not None}
     return {key: of_key for key, of_key in values.items() if of_key}

@@ -21,6 +21,7 @@ from hourwheel_pipeline.jobs.maintain import MaintainOptions, TableMaintenance
 from hourwheel_pipeline.lake.layout import Layout, is_laid_out
 from hourwheel_pipeline.lake.schemas import BOUNDED, MESSAGES, SCHEMAS, SORTED_BY, spark_ddl
 from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.measures import metrics_rows
 from tests.pipeline.lakes import DAY_MS, HOUR_MS, NOON_MS, Compacted
 from tests.pipeline.old_layout import write_old
 
@@ -183,12 +184,12 @@ def test_rows_of_metrics_that_were_computed_again_are_dropped(spark: SparkSessio
     day, hour = date(2025, 11, 20), datetime(2025, 11, 20, 3, tzinfo=UTC)
     later = [hour + timedelta(days=1, hours=number) for number in range(3)]
     with closing(Lake.open(str(tmp_path))) as lake:
-        lake.ensure(metrics.TABLE, metrics.SCHEMA, sorted_by=metrics.SORTED_BY)
+        lake.ensure(metrics.TABLE, metrics_rows.SCHEMA, sorted_by=metrics_rows.SORTED_BY)
         for number, computed_at in enumerate(later):
             known = {"day": day, "hour": hour, "step_seconds": 3_600, "computed_at": computed_at, "accepted": number}
             rows = [known | {"subject": "a", "group": None}, known | {"subject": "a", "group": "g"}]
             rows += [known | {"subject": f"only-{number}", "group": None}]
-            frame = spark.createDataFrame(rows, spark_ddl(metrics.SCHEMA))
+            frame = spark.createDataFrame(rows, spark_ddl(metrics_rows.SCHEMA))
             lake.append(metrics.TABLE, frame, properties={"hourwheel.measured": str(number)})
     report = maintained(spark, str(tmp_path), date(2025, 11, 22))[metrics.TABLE]
     assert (report.merged, report.merged_into) == (3, 1)
@@ -201,10 +202,10 @@ def test_rows_of_metrics_that_were_computed_again_are_dropped(spark: SparkSessio
 
 def test_a_table_that_is_written_often_has_few_manifests_of_iceberg(spark: SparkSession, tmp_path: Path) -> None:
     with closing(Lake.open(str(tmp_path))) as lake:
-        lake.ensure(metrics.TABLE, metrics.SCHEMA, sorted_by=metrics.SORTED_BY)
+        lake.ensure(metrics.TABLE, metrics_rows.SCHEMA, sorted_by=metrics_rows.SORTED_BY)
         known = {"hour": datetime(2025, 11, 20, tzinfo=UTC), "step_seconds": 60, "subject": "a"}
         row = known | {"day": date(2025, 11, 20), "computed_at": datetime(2025, 11, 21, tzinfo=UTC)}
-        frame = spark.createDataFrame([row], spark_ddl(metrics.SCHEMA))
+        frame = spark.createDataFrame([row], spark_ddl(metrics_rows.SCHEMA))
         for _ in range(45):
             lake.append(metrics.TABLE, frame, properties={"hourwheel.measured": "0"})
         current = lake.table(metrics.TABLE).current_snapshot()

@@ -17,19 +17,20 @@ A row of the table ``metrics`` is an hour of a subject (``group`` is null) or of
 A delayed message counts as accepted when a wheel hands it over to its queue. Each run adds rows with its
 ``computed_at``; if several runs computed an hour, the newest row holds.
 
-A run reads only the subjects whose hours may have changed since the last run (``changed_subjects.py``). It computes
-their hours from two days before the last horizon on, or from the earliest new row on. A small lake is read as a whole.
-While all stored messages span at most 60 hours, a run computes everything.
+A run computes the hours from two days before the last horizon on, of the subjects that may have changed since
+(``changed_subjects.py``), and reads the rows from which these hours follow (``measures/window.py``), not their history.
+The last run left the ends of the logs up to there (``measures/log_ends.py``). A run reads all rows if rows changed in
+other ways than by new manifests, or if the ends are missing. A small lake is read as a whole. While all stored messages
+span at most 60 hours, a run computes everything.
 """
 
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
-import pyarrow as pa
 from pydantic import PositiveInt
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
@@ -48,14 +49,15 @@ from hourwheel_pipeline.judging.changed_subjects import (
     states_of,
 )
 from hourwheel_pipeline.judging.checks.claims import Archive, claims, groups
-from hourwheel_pipeline.judging.checks.coverage import archive_times, groups_of, moment
+from hourwheel_pipeline.judging.checks.coverage import archive_times, moment
 from hourwheel_pipeline.judging.checks.evidence import Evidence, evidence_of, start_ms
-from hourwheel_pipeline.lake.schemas import QUEUE, SCHEMAS, TIMESTAMP
+from hourwheel_pipeline.lake.schemas import QUEUE, SCHEMAS
 from hourwheel_pipeline.lake.tables import Lake
 from hourwheel_pipeline.lake.writing import sized
-from hourwheel_pipeline.measures import groups as by_group
-from hourwheel_pipeline.measures import subjects as by_subject
-from hourwheel_pipeline.measures.hours import PERCENTILES
+from hourwheel_pipeline.measures.lags import Lags, LastEnds
+from hourwheel_pipeline.measures.log_ends import read_ends, remove_ends, write_ends
+from hourwheel_pipeline.measures.metrics_rows import SCHEMA, SORTED_BY, rows_of
+from hourwheel_pipeline.measures.window import Reader
 from hourwheel_pipeline.reporting.steps import step_for
 from hourwheel_pipeline.runs.job_options import ArchiveOptions, Days
 from hourwheel_pipeline.runs.progress import stage
@@ -70,35 +72,6 @@ PROPERTY: Final = "hourwheel.measured"
 _SETTLED_MS = 48 * HOUR_MS
 """Hours may change until this long before the horizon: a pull is archived once it is closed, at most a day after its
 claim."""
-
-_LONG = pa.int64()
-_TIMES: Final = ("late", "pull", "settle", "total")
-_KEYS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("messages", _LONG)]))
-
-VALUES: Final = {
-    **dict.fromkeys(("accepted", "accepted_bytes", "scheduled", "dispatched", "due"), _LONG),
-    **dict.fromkeys(("delivered", "settled", "retried", "released", "dead", "lag"), _LONG),
-    "attempts_mean": pa.float64(),
-    "attempts_max": pa.int32(),
-    **{f"{time}_{share}_ms": _LONG for time in _TIMES for share in PERCENTILES},
-    "hot_keys": _KEYS,
-}
-SCHEMA: Final = pa.schema(
-    [
-        pa.field("day", pa.date32(), nullable=False),
-        pa.field("hour", TIMESTAMP, nullable=False),
-        pa.field("step_seconds", pa.int32(), nullable=False),
-        pa.field("computed_at", TIMESTAMP, nullable=False),
-        pa.field("subject", pa.string(), nullable=False),
-        pa.field("group", pa.string()),
-        *(pa.field(name, kind) for name, kind in VALUES.items()),
-    ]
-)
-"""``day`` is the day of ``hour``. ``step_seconds`` is 3,600. While all stored messages span at most 60 hours, each run
-also adds rows of shorter steps: ``hour`` is then the time at which the step begins."""
-
-
-SORTED_BY: Final = ("subject", "group", "hour")
 
 
 class MetricsOptions(Days, ArchiveOptions):
@@ -121,7 +94,7 @@ class MetricsOptions(Days, ArchiveOptions):
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """The report of ``metrics``: it added ``rows`` to the table, about messages stored before ``horizon_ms`` (Unix
-    milliseconds).
+    milliseconds). ``all_days``: the reason why it read all days; "" if it did not.
 
     Example:
         >>> options = metrics.MetricsOptions(archive="orders-data/archive", lake="orders-data/lake")
@@ -132,26 +105,32 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     computed_ms: int
     horizon_ms: int
     rows: int
+    all_days: str = ""
 
 
 class _LastMetrics(Measured, frozen=True, kw_only=True):
     """The report of a run, and what the next run needs. ``basis``: a digest of the data from which the rows were
     computed. ``last_manifest``: the last manifest of this data. ``tables``: the states of the tables. ``first_ms``: the
-    time at which the first message came into a queue. ``hot_keys``: the option of the run."""
+    time at which the first message came into a queue. ``hot_keys``: the option of the run. ``ends``: the file with the
+    ends of the logs. ``first_manifest``: the newest manifest with a snapshot of the registry from before the hours that
+    the next run computes."""
 
     basis: str = ""
     last_manifest: int = -1
     tables: dict[str, TableState] = {}
     first_ms: int | None = None
     hot_keys: int = 0
+    ends: str = ""
+    first_manifest: int = 0
 
 
 class _Changed(NamedTuple):
     """The subjects that changed; None: any subject may have changed. No hour before ``since_ms`` changed; None: the
-    run computes the time from the rows."""
+    run computes the time from the rows. ``whole``: the reason why the run reads all days; "" if it does not."""
 
     subjects: frozenset[str] | None
     since_ms: int | None
+    whole: str = ""
 
 
 def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
@@ -168,70 +147,139 @@ def run(spark: SparkSession, options: MetricsOptions, now_ms: int) -> Measured:
     """
     with closing(options.open_lake()) as lake:
         lake.ensure(TABLE, SCHEMA, sorted_by=SORTED_BY)
-        with sized(spark, lake.size(SCHEMAS)):
-            return _run(spark, lake, options, now_ms)
+        with sized(spark, lake.size(SCHEMAS)), closing(_MetricsRun(spark, lake, options, now_ms)) as job:
+            return job.report()
 
 
-def _run(spark: SparkSession, lake: Lake, options: MetricsOptions, now_ms: int) -> Measured:
-    basis, tables, last = _basis(lake, options), states_of(lake), _last(lake)
-    last_manifest = {name: state.progress.last_manifest for name, state in tables.items()}
-    archive = Archive(options.archive, max(last_manifest.values()), options.region, options.endpoint_url)
-    _, horizon_ms = archive_times(claims(spark, archive), min(last_manifest.values()))
-    with ExitStack() as cached:
-        snapshots = groups(spark, archive).persist()
-        cached.callback(snapshots.unpersist)
-        changed = _changed(spark, lake, options, last, tables, snapshots)
+@dataclass(frozen=True)
+class _MetricsRun:
+    """One run of the job over an open lake."""
+
+    spark: SparkSession
+    lake: Lake
+    options: MetricsOptions
+    now_ms: int
+    _cached: ExitStack = field(default_factory=ExitStack)
+
+    def close(self) -> None:
+        """Frees the frames that the run has cached."""
+        self._cached.close()
+
+    def report(self) -> Measured:
+        """Adds the rows and the note to the table, and returns the report."""
+        basis, tables, last = _basis(self.lake, self.options), self._tables, _last(self.lake)
+        ends = None if last is None or not last.ends else read_ends(self.spark, self.lake, last.ends)
+        snapshots = self._snapshots(0 if ends is None or last is None else last.first_manifest)
+        changed = self._changed(last, ends, snapshots)
+        window = ends is not None and last is not None and not changed.whole
+        first_manifest = last.first_manifest if window and last is not None else 0
+        if not window:
+            snapshots = self._snapshots(0)
         reads = "all subjects" if changed.subjects is None else counted(len(changed.subjects), "subject")
-        stage("metrics", f"reads {reads}")
-        evidence = evidence_of(spark, lake, last_manifest, subjects=changed.subjects)
-        cached.callback(evidence.forget)
-        oldest_ms = _oldest_ms(evidence, None if changed.subjects is None else last)
-        rows = _rows(evidence, snapshots, horizon_ms, oldest_ms, options, now_ms)
+        stage("metrics", f"reads {reads}" + (f", of all days: {changed.whole}" if changed.whole else ""))
+        evidence, lags = self._evidence(changed, snapshots, last if window else None, ends)
+        horizon_ms = self._horizon_ms(first_manifest, last if window else None)
+        oldest_ms = _oldest_ms(evidence, last if window else None)
+        rows = rows_of(evidence, lags, horizon_ms, oldest_ms, self.options.hot_keys, self.now_ms)
         changed_ms = changed.since_ms
         if changed_ms is None and last is not None:
             changed_ms = earliest_new_ms(evidence, last.tables, tables, last.horizon_ms)
-        since_ms = first_ms(options, last, now_ms, changed_ms or 0)
+        since_ms = first_ms(self.options, last, self.now_ms, changed_ms or 0)
         rows = evidence.keep(rows.where(fn.col("hour") >= moment(since_ms)))
-        report = Measured(computed_ms=now_ms, horizon_ms=horizon_ms, rows=rows.count())
+        report = Measured(computed_ms=self.now_ms, horizon_ms=horizon_ms, rows=rows.count(), all_days=changed.whole)
         note = _LastMetrics(
             **msgspec.structs.asdict(report),
             basis=basis,
-            last_manifest=min(last_manifest.values()),
+            last_manifest=min(self._numbers.values()),
             tables=tables,
             first_ms=oldest_ms,
-            hot_keys=options.hot_keys,
+            hot_keys=self.options.hot_keys,
+            ends=write_ends(self.lake, lags.left(kept_from_ms(horizon_ms))),
+            first_manifest=_first_manifest(snapshots, kept_from_ms(horizon_ms), first_manifest),
         )
-        lake.append(TABLE, rows, properties={PROPERTY: msgspec.json.encode(note).decode()})
-    return report
+        self.lake.append(TABLE, rows, properties={PROPERTY: msgspec.json.encode(note).decode()})
+        remove_ends(self.lake, {note.ends, *([] if last is None else [last.ends])})
+        return report
+
+    @cached_property
+    def _tables(self) -> dict[str, TableState]:
+        return states_of(self.lake)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: state.progress.last_manifest for name, state in self._tables.items()}
+
+    def _archive(self, first_manifest: int = 0) -> Archive:
+        options = self.options
+        last = max(self._numbers.values())
+        return Archive(options.archive, last, options.region, options.endpoint_url, first_manifest)
+
+    def _snapshots(self, first_manifest: int) -> DataFrame:
+        snapshots = groups(self.spark, self._archive(first_manifest)).persist()
+        self._cached.callback(snapshots.unpersist)
+        return snapshots
+
+    def _horizon_ms(self, first_manifest: int, last: "_LastMetrics | None") -> int:
+        archived = claims(self.spark, self._archive(first_manifest))
+        _, horizon_ms = archive_times(archived, min(self._numbers.values()))
+        return horizon_ms if last is None else max(horizon_ms, last.horizon_ms)
+
+    def _evidence(
+        self, changed: _Changed, snapshots: DataFrame, last: "_LastMetrics | None", ends: DataFrame | None
+    ) -> tuple[Evidence, Lags]:
+        """Returns the rows of the run. ``last``: None if it reads all days."""
+        if last is None or ends is None:
+            evidence = evidence_of(self.spark, self.lake, self._numbers, subjects=changed.subjects)
+            self._cached.callback(evidence.forget)
+            return evidence, Lags(evidence, snapshots, None)
+        reader = Reader(self.spark, self.lake, self._archive(), self._numbers, changed.subjects)
+        cut_ms = kept_from_ms(last.horizon_ms)
+        evidence = reader.window(cut_ms)
+        self._cached.callback(evidence.forget)
+        return evidence, Lags(evidence, snapshots, LastEnds(ends, cut_ms, changed.subjects, reader.history))
+
+    def _changed(self, last: "_LastMetrics | None", ends: DataFrame | None, snapshots: DataFrame) -> _Changed:
+        """Returns the subjects that this run has to read. A run that adds shorter steps reads all subjects, because
+        such steps cover all subjects."""
+        options, tables = self.options, self._tables
+        if last is None:
+            return _Changed(None, 0, "the first run")
+        if not last.tables:
+            return _Changed(None, last.horizon_ms, "a former version ran last")
+        fine = last.first_ms is None or step_for(last.horizon_ms - last.first_ms) < HOUR_MS
+        if fine or last.hot_keys != options.hot_keys:
+            return _Changed(None, 0, "the archive is young" if fine else "other hot keys are wanted")
+        if is_small(tables):
+            return _Changed(None, 0 if options.since else None, "the lake is small")
+        cut_ms = kept_from_ms(last.horizon_ms)
+        if options.since is not None and start_ms(options.since) < cut_ms:
+            return _Changed(None, 0, f"hours from {options.since} on are wanted")
+        search = ChangeSearch(self.spark, self.lake, options.open_archive(), last.tables, tables, last.horizon_ms)
+        try:
+            new = search.new_rows()
+        except ChangesUnknown:
+            return _Changed(None, 0, "rows were removed, repaired or taken again")
+        subjects = new.subjects | _waiting(self.lake, last.horizon_ms) | search.regrouped(snapshots)
+        everyone = options.since is not None or len(subjects) > MAX_SUBJECTS
+        whole = ""
+        if ends is None:
+            whole = "the ends of logs that the last run left are missing"
+        elif new.since_ms < cut_ms:
+            whole = "rows came that are older than two days"
+        # The ends that a run over all days leaves are those of all subjects.
+        return _Changed(None if everyone or whole else subjects, new.since_ms, whole)
 
 
-def _changed(
-    spark: SparkSession,
-    lake: Lake,
-    options: MetricsOptions,
-    last: _LastMetrics | None,
-    tables: Mapping[str, TableState],
-    snapshots: DataFrame,
-) -> _Changed:
-    """Returns the subjects that this run has to read. A run that adds shorter steps reads all subjects, because such
-    steps cover all subjects."""
-    if last is None or options.since is not None:
-        return _Changed(None, 0)
-    if not last.tables:
-        return _Changed(None, last.horizon_ms)
-    fine = last.first_ms is None or step_for(last.horizon_ms - last.first_ms) < HOUR_MS
-    if fine or last.hot_keys != options.hot_keys:
-        return _Changed(None, 0)
-    if is_small(tables):
-        return _Changed(None, None)
-    archive = options.open_archive()
-    search = ChangeSearch(spark, lake, archive, last.tables, tables, last.horizon_ms)
-    try:
-        new = search.new_rows()
-    except ChangesUnknown:
-        return _Changed(None, 0)
-    subjects = new.subjects | _waiting(lake, last.horizon_ms) | search.regrouped(snapshots)
-    return _Changed(subjects if len(subjects) <= MAX_SUBJECTS else None, new.since_ms)
+def kept_from_ms(horizon_ms: int) -> int:
+    """Returns the first hour that may still change after a run up to the horizon."""
+    return horizon_ms // HOUR_MS * HOUR_MS - _SETTLED_MS
+
+
+def _first_manifest(snapshots: DataFrame, keep_ms: int, first: int) -> int:
+    """Returns the newest manifest with a readable snapshot from before the hour that precedes ``keep_ms``."""
+    before = snapshots.where(fn.col("detail").isNull() & (fn.col("at") < moment(keep_ms - HOUR_MS)))
+    newest = before.agg(fn.max("manifest")).first()
+    return first if newest is None or newest[0] is None else newest[0]
 
 
 def _waiting(lake: Lake, horizon_ms: int) -> set[str]:
@@ -283,23 +331,7 @@ def first_ms(options: MetricsOptions, last: Measured | None, now_ms: int, change
     limit_ms = 0 if day is None else start_ms(day)
     if options.since is not None or last is None:
         return limit_ms
-    return max(limit_ms, min(changed_ms, last.horizon_ms // HOUR_MS * HOUR_MS - _SETTLED_MS))
-
-
-def _rows(
-    evidence: Evidence,
-    snapshots: DataFrame,
-    horizon_ms: int,
-    oldest_ms: int | None,
-    options: MetricsOptions,
-    now_ms: int,
-) -> DataFrame:
-    hours = _table(measured(evidence, snapshots, horizon_ms, options.hot_keys), HOUR_MS, now_ms)
-    step_ms = step_for(0 if oldest_ms is None else max(0, horizon_ms - oldest_ms))
-    if step_ms >= HOUR_MS:
-        return hours
-    fine = measured(evidence, snapshots, horizon_ms, 0, step_ms)
-    return hours.unionByName(_table(fine, step_ms, now_ms), allowMissingColumns=True)
+    return max(limit_ms, min(changed_ms, kept_from_ms(last.horizon_ms)))
 
 
 def _oldest_ms(evidence: Evidence, last: _LastMetrics | None) -> int | None:
@@ -308,35 +340,6 @@ def _oldest_ms(evidence: Evidence, last: _LastMetrics | None) -> int | None:
     first = evidence.messages.where(fn.col("kind") == QUEUE).agg(fn.min(fn.unix_millis("accepted_at"))).first()
     times = (None if first is None else first[0], None if last is None else last.first_ms)
     return min((at_ms for at_ms in times if at_ms is not None), default=None)
-
-
-def measured(
-    evidence: Evidence, snapshots: DataFrame, horizon_ms: int, hot_keys: int, step_ms: int = HOUR_MS
-) -> DataFrame:
-    """Returns the values of each hour, or of each step of ``step_ms``, by subject and group; a value that does not
-    apply is null. Keys, and messages that are due later, are counted by the hour alone."""
-    horizon = moment(horizon_ms)
-    deliveries = evidence.keep(by_group.deliveries(evidence))
-    by_hour = [by_subject.hot_keys(evidence.raw_messages, hot_keys), by_subject.due(evidence, horizon)]
-    frames = [
-        *(by_hour if step_ms == HOUR_MS else ()),
-        by_subject.accepted(evidence.raw_messages, step_ms),
-        by_subject.scheduled(evidence, step_ms),
-        by_subject.dispatched(evidence, step_ms),
-        by_group.delivered(deliveries, step_ms),
-        by_group.settled(deliveries, step_ms),
-        by_group.moved(evidence, step_ms),
-        by_group.lag(evidence, groups_of(snapshots), horizon, step_ms),
-    ]
-    joined: DataFrame = reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)
-    values = [fn.max(name).alias(name) for name in VALUES if name in joined.columns]
-    return joined.groupBy("hour", "subject", "group").agg(*values)
-
-
-def _table(rows: DataFrame, step_ms: int, now_ms: int) -> DataFrame:
-    step, computed_at = fn.lit(step_ms // 1_000).alias("step_seconds"), moment(now_ms).alias("computed_at")
-    identity = (fn.to_date("hour").alias("day"), "hour", step, computed_at, "subject", "group")
-    return rows.select(*identity, *(name for name in VALUES if name in rows.columns))
 
 
 def newest_of(rows: DataFrame) -> DataFrame:

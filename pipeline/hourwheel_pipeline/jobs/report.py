@@ -22,6 +22,7 @@ from hourwheel_pipeline.jobs.last_runs import leave_report
 from hourwheel_pipeline.jobs.reconcile import last_of, with_findings
 from hourwheel_pipeline.lake.locations import Files
 from hourwheel_pipeline.lake.tables import Lake
+from hourwheel_pipeline.measures.metrics_rows import VALUES
 from hourwheel_pipeline.reporting.contents import Contents, GroupHours, HotKey, Hour, SubjectHours
 from hourwheel_pipeline.reporting.page import page
 from hourwheel_pipeline.runs.job_options import LakeOptions
@@ -181,7 +182,7 @@ def _hours(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Hour], list[Hour]]:
 
 
 def _hour(row: Mapping[str, Any]) -> Hour:
-    values: dict[str, Any] = {name: row[name] for name in metrics.VALUES}
+    values: dict[str, Any] = {name: row[name] for name in VALUES}
     keys = values.pop("hot_keys")
     hot = None if not keys else [HotKey(key["key"], key["messages"]) for key in keys]
     return Hour(hour_ms=row["hour_ms"], hot_keys=hot, **values)

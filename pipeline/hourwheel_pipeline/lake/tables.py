@@ -202,9 +202,10 @@ class Lake:
         until: date | None = None,
         *,
         subjects: Collection[str] | None = None,
+        where: str | None = None,
     ) -> DataFrame:
         """Reads the rows of a table whose ``day`` is in ``[since, until)``, in Spark; with ``subjects``, only the rows
-        of these subjects.
+        of these subjects. Passes over the files of which no row can meet the condition ``where`` of Iceberg.
 
         Raises:
             NotFound: there is no such table.
@@ -220,6 +221,8 @@ class Lake:
         wanted = parse(" and ".join(bounds)) if bounds else AlwaysTrue()
         if subjects is not None:
             wanted = And(wanted, In("subject", set(subjects)))  # type: ignore[call-arg,arg-type]  # mypy sees a model
+        if where is not None:
+            wanted = And(wanted, parse(where))
         rows = frame_of(spark, table, [file.file_path for file in files_of(table.scan(row_filter=wanted))])
         # A file may have rows of other days and subjects too.
         for bound in bounds:

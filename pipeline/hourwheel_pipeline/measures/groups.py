@@ -7,6 +7,7 @@ from hourwheel.times import HOUR_MS
 from hourwheel_pipeline.judging.checks.evidence import Evidence, holds
 from hourwheel_pipeline.lake.schemas import QUEUE
 from hourwheel_pipeline.measures.hours import hour, milliseconds, percentiles
+from hourwheel_pipeline.measures.log_ends import PULLED, STORED
 
 _GROUP = ("subject", "group")
 _DEAD = ("attempts", "rejected")
@@ -48,22 +49,25 @@ def moved(evidence: Evidence, step_ms: int = HOUR_MS) -> DataFrame:
     )
 
 
-def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = HOUR_MS) -> DataFrame:
-    """Returns the number of messages that each group has not pulled at the end of each hour. ``groups``: the groups in
-    the snapshots of the registry. A group that is not deleted counts from the hour in which it was created, up to the
-    hour of the horizon. Of successive hours without lag the result has the first one only."""
-    stored = evidence.messages.where(fn.col("kind") == QUEUE).groupBy(
-        fn.col("log").alias("source"), hour("accepted_at", step_ms)
+def lag(
+    ends: DataFrame, begun: DataFrame, horizon: Column, step_ms: int = HOUR_MS, since_ms: int | None = None
+) -> DataFrame:
+    """Returns the number of messages that each group has not pulled at the end of each hour. ``ends``: those of the
+    logs (``log_ends.py``). ``begun``: the pull logs of the groups. A group that is not deleted counts from the hour in
+    which it was created, up to the hour of the horizon; with ``since_ms``, from that hour on. Of successive hours
+    without lag the result has the first one only."""
+    if since_ms is not None:
+        ends = _from_hour(ends, since_ms)
+    timed = ends.select("kind", "log", fn.timestamp_millis("hour_ms").alias("hour"), "offset")
+    stored = timed.where(fn.col("kind") == STORED).select(
+        fn.col("log").alias("source"), "hour", fn.col("offset").alias("end")
     )
-    ends = stored.agg((fn.max("sequence") + 1).alias("end"))
-    pulled = evidence.pulls.where("queue is not null").groupBy("log", hour("claimed_at", step_ms))
-    reached = pulled.agg(fn.max_by("end_seq", "pull_row").alias("reached"))
-    first = ends.groupBy("source").agg(fn.min("hour").alias("first_hour"))
-    begun = _begun(evidence, groups, step_ms).join(first, "source")
+    reached = timed.where(fn.col("kind") == PULLED).select("log", "hour", fn.col("offset").alias("reached"))
+    first = stored.groupBy("source").agg(fn.min("hour").alias("first_hour"))
     length = fn.make_dt_interval(secs=fn.lit(step_ms / 1_000))
     hours = fn.sequence("first_hour", fn.greatest("first_hour", hour(horizon, step_ms)), length)
-    grid = begun.withColumn("hour", fn.explode(hours))
-    grid = grid.join(ends, ["source", "hour"], "left").join(reached, ["log", "hour"], "left")
+    grid = begun.join(first, "source").withColumn("hour", fn.explode(hours))
+    grid = grid.join(stored, ["source", "hour"], "left").join(reached, ["log", "hour"], "left")
     so_far = Window.partitionBy("log").orderBy("hour")
     # A pull that passed rows without messages at the start of a part knows no offset yet.
     last_reached = fn.last("reached", True).over(so_far)
@@ -76,16 +80,23 @@ def lag(evidence: Evidence, groups: DataFrame, horizon: Column, step_ms: int = H
     return total.withColumn("before", before).where("lag > 0 or before > 0 or before is null").drop("before")
 
 
-def _begun(evidence: Evidence, groups: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
+def _from_hour(ends: DataFrame, since_ms: int) -> DataFrame:
+    """Returns the ends with the newest end of each log up to the hour ``since_ms`` in place of all up to then."""
+    hour_ms = fn.greatest("hour_ms", fn.lit(since_ms))
+    by_hour = ends.groupBy("kind", "log", hour_ms.alias("hour_ms"))
+    return by_hour.agg(fn.max_by("offset", ends["hour_ms"]).alias("offset"))
+
+
+def pull_logs(groups: DataFrame, step_ms: int = HOUR_MS) -> DataFrame:
     """Returns the pull logs of groups on the parts of queues. ``start``: the offset at which the part starts.
-    ``origin``: the offset at which the group begins. ``gone``: the hour in which the part left the queue."""
+    ``origin_row``: the row at which the group begins. ``gone``: the hour in which the part left the queue."""
     parts = groups.where("alive").select(
         *_GROUP,
         hour("created_at", step_ms).alias("made"),
         fn.concat_ws("~", "group", "group_generation").alias("member"),
         fn.explode("parts").alias("part"),
     )
-    queues = parts.select(
+    return parts.select(
         *_GROUP,
         "made",
         fn.concat_ws("@", "member", "part.log").alias("log"),
@@ -94,12 +105,21 @@ def _begun(evidence: Evidence, groups: DataFrame, step_ms: int = HOUR_MS) -> Dat
         fn.col("part.origin").alias("origin_row"),
         hour("part.gone_at", step_ms).alias("gone"),
     )
-    later = queues.where("origin_row > 0").select("log", "source", "origin_row")
-    rows = evidence.messages.where(fn.col("kind") == QUEUE).select(fn.col("log").alias("source"), "row", "sequence")
+
+
+def origins(pull_logs: DataFrame, messages: DataFrame) -> DataFrame:
+    """Returns the offsets at which groups begin that do not begin with a part's first row, as ``log`` and ``origin``,
+    by the messages before the row at which they begin."""
+    later = pull_logs.where("origin_row > 0").select("log", "source", "origin_row")
+    rows = messages.where(fn.col("kind") == QUEUE).select(fn.col("log").alias("source"), "row", "sequence")
     before = later.join(rows, "source").where(fn.col("row") < fn.col("origin_row"))
-    origins = before.groupBy("log").agg((fn.max("sequence") + 1).alias("origin"))
-    begun = queues.join(origins, "log", "left").withColumn("origin", fn.coalesce("origin", "start"))
-    return begun.select(*_GROUP, "log", "source", "made", "start", "origin", "gone")
+    return before.groupBy("log").agg((fn.max("sequence") + 1).alias("origin"))
+
+
+def begun(pull_logs: DataFrame, origins: DataFrame) -> DataFrame:
+    """Returns the pull logs with the offset ``origin`` at which the group begins."""
+    known = pull_logs.join(origins, "log", "left").withColumn("origin", fn.coalesce("origin", "start"))
+    return known.select(*_GROUP, "log", "source", "made", "start", "origin", "gone")
 
 
 def _from_queues(evidence: Evidence) -> DataFrame:

@@ -79,12 +79,14 @@ _TASKS = 4
 
 
 class Archive(NamedTuple):
-    """The location from which workers open the archive. ``last_manifest``: the last one that counts; -1 for none."""
+    """The location from which workers open the archive. ``last_manifest``: the last one that counts; -1 for none.
+    ``first_manifest``: the first one to read."""
 
     location: str
     last_manifest: int
     region: str | None = None
     endpoint_url: str | None = None
+    first_manifest: int = 0
 
 
 def claims(spark: SparkSession, archive: Archive) -> DataFrame:
@@ -109,9 +111,9 @@ def _each(spark: SparkSession, archive: Archive, schema: pa.Schema, rows_of: Rea
                     rows = []
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
-    count = archive.last_manifest + 1
-    tasks = max(1, min(count, _TASKS * spark.sparkContext.defaultParallelism))
-    return spark.range(0, count, 1, tasks).mapInArrow(read, spark_ddl(schema))
+    first, end = archive.first_manifest, archive.last_manifest + 1
+    tasks = max(1, min(end - first, _TASKS * spark.sparkContext.defaultParallelism))
+    return spark.range(first, end, 1, tasks).mapInArrow(read, spark_ddl(schema))
 
 
 def _readable(blobs: Blobs, numbers: Sequence[int]) -> Iterator[Manifest]:
