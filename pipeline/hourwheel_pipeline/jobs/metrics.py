@@ -18,7 +18,7 @@ A delayed message counts as accepted when a wheel hands it over to its queue. Ea
 ``computed_at``; if several runs computed an hour, the newest row holds.
 
 A run computes the hours from two days before the last horizon on, of the subjects that may have changed since
-(``changed_subjects.py``), and reads the rows from which these hours follow (``measures/window.py``), not their history.
+(``changed_subjects.py``). It reads the rows from which these hours follow, not their history (``measures/window.py``).
 The last run left the ends of the logs up to there (``measures/log_ends.py``). A run reads all rows if rows changed in
 other ways than by new manifests, or if the ends are missing. A small lake is read as a whole. While all stored messages
 span at most 60 hours, a run computes everything.
