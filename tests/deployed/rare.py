@@ -410,6 +410,7 @@ def operate(system: System) -> None:
     assert system.call("GET", "/v1/overview?sort=dead", None)[0] == 400
     attention = system.ok("GET", "/v1/attention?limit=100")
     assert len(attention["concerns"]) == attention["total"]
+    assert system.ok("GET", f"{subject}/history")["since"] is None, "functions keep no history"
     _look_at_the_lake(system)
     assert [each["consumer"] for each in system.ok("GET", f"{group}/consumers")["consumers"]] == ["gone"]
     assert bodies(system.ok("GET", f"{subject}/queues/0/messages?offset=0")["messages"]) == ["cleared"]

@@ -26,6 +26,7 @@ OPERATORS = {
     "GET /v1/openapi.json",
     "GET /v1/attention",
     "GET /v1/overview",
+    "GET /v1/subjects/{subject}/history",
     "GET /v1/scheduled",
     "GET /v1/delayed",
     "GET /v1/wheels",
