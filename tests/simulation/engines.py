@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -195,7 +195,14 @@ class SqliteEngine(Engine):
         if name in self.opened:
             self.opened.pop(name).close()
         self.opened[name] = store = SqliteStore(self.path, synchronous="NORMAL")
+        state.on_expiry = partial(self._expire, store)
         return Mirror(state, store, removes=True)
+
+    def _expire(self, store: SqliteStore, key: Key) -> None:
+        """Removes what TTL has removed from the simulated store. SQLite itself removes rows of single tables alone."""
+        record = store.get(key)
+        if record is not None:
+            store.delete(key, expect=record.token)
 
     def close(self) -> None:
         for store in self.opened.values():
