@@ -18,7 +18,7 @@ copyright = "the Hourwheel authors"  # noqa: A001 - Sphinx names it
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "bench/**.md", "changelog.d/README.md", "docs/**.md"]
+include_patterns = ["*.md", "bench/**.md", "changelog.d/README.md", "clients/README.md", "docs/**.md"]
 exclude_patterns = [".*", "build", "cdk.out", "layers", "node_modules", "pipeline", "requirements", "tests"]
 
 html_theme = "furo"
@@ -94,6 +94,7 @@ bench/tests
 CHANGELOG
 changelog.d/README
 RELEASE
+clients/README
 CONTRIBUTING
 CODE_OF_CONDUCT
 SECURITY
