@@ -86,10 +86,16 @@ def test_queues_with_many_messages_hold_the_prefetch_count_together(
     assert sum(api.lag(name, "celery").waiting + api.lag(name, "celery").retrying for name in names) == 26
 
 
-def test_queues_take_turns_where_one_message_is_held_at_a_time(connection: Connection, names: list[str]) -> None:
+def test_queues_take_turns_where_one_message_is_held_at_a_time(
+    connection: Connection, api: Api, names: list[str]
+) -> None:
     for name in names:
         send(connection, name)
-    queues = Holder(connection, 1, *names).take_and_acknowledge(18)
+    holder = Holder(connection, 1, *names)
+    (first,) = holder.take(1)
+    for name in set(names) - {first}:
+        wait_for_returned(api, name)  # its first pull has shown that it has messages: it gets turns from now on
+    queues = holder.take_and_acknowledge(18)
     assert all(queues.count(name) >= 4 for name in names), queues
 
 
