@@ -15,8 +15,17 @@ export interface ClientOptions {
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 5_000;
-const LONGER_THAN_ITS_WAIT_MS = 15_000; // by which a request may exceed the wait that it asks for
+const LONGEST_GIVEN_PAUSE_MS = 10_000;
+const TIMEOUT_MS = 15_000; // behind the wait that a pull asks for
+/** Each settlement of a request waits for its cell. Other settlements need not wait for them. */
+export const UNAVAILABLE_RECEIPTS = "urn:hourwheel:receipt-unavailable";
 const PASSING = new Set([408, 429, 500, 502, 503, 504, 507]);
+
+/** An answer, and when the request began that brought it. */
+export interface Answered<Answer> {
+  answer: Answer;
+  sentAtMs: number;
+}
 
 /** An answer that refuses a request. `type` is stable, such as `urn:hourwheel:token-wrong`. */
 export class RequestError extends Error {
@@ -33,7 +42,7 @@ export class RequestError extends Error {
 
   /** Whether the same request may be carried out later. */
   get passes(): boolean {
-    return PASSING.has(this.status);
+    return PASSING.has(this.status) && this.type !== UNAVAILABLE_RECEIPTS;
   }
 }
 
@@ -58,17 +67,17 @@ export class Client {
   async send(subject: string, messages: NewMessage[], signal?: AbortSignal): Promise<SendResult[]> {
     const body = { messages, idempotency_key: crypto.randomUUID() };
     const path = `/v1/subjects/${encodeURIComponent(subject)}/messages`;
-    const answer = await this.persist<Schemas["SendResults"]>(path, body, signal);
+    const { answer } = await this.persist<Schemas["SendResults"]>(path, body, signal);
     return answer.results;
   }
 
   /** Makes one call with a JSON body. Rejects with `RequestError`, or with `TypeError` where no server answers. */
   async post<Answer>(path: string, body: object, signal?: AbortSignal): Promise<Answer> {
-    return this.#request<Answer>(path, JSON.stringify(body), signal, 0);
+    return this.#request<Answer>(path, JSON.stringify(body), signal, TIMEOUT_MS);
   }
 
-  async #request<Answer>(path: string, body: string, signal: AbortSignal | undefined, waitSeconds: number): Promise<Answer> {
-    const late = AbortSignal.timeout(waitSeconds * 1_000 + LONGER_THAN_ITS_WAIT_MS);
+  async #request<Answer>(path: string, body: string, signal: AbortSignal | undefined, ms: number): Promise<Answer> {
+    const late = AbortSignal.timeout(ms);
     const request = this.#fetch; // called without this client as its receiver, which a browser refuses
     const answer = await request(this.#url + path, {
       method: "POST",
@@ -81,11 +90,12 @@ export class Client {
   }
 
   /** Makes a call until the server carries it out or refuses it for good, with growing pauses. */
-  async persist<Answer>(path: string, body: object, signal?: AbortSignal, waitSeconds = 0): Promise<Answer> {
+  async persist<Answer>(path: string, body: object, signal?: AbortSignal, timeoutMs = TIMEOUT_MS): Promise<Answered<Answer>> {
     const text = JSON.stringify(body);
     for (let tries = 0; ; tries += 1) {
       try {
-        return await this.#request<Answer>(path, text, signal, waitSeconds);
+        const sentAtMs = Date.now();
+        return { answer: await this.#request<Answer>(path, text, signal, timeoutMs), sentAtMs };
       } catch (error) {
         signal?.throwIfAborted();
         if (error instanceof RequestError && !error.passes) throw error;
@@ -127,6 +137,6 @@ async function refusal(answer: Response): Promise<RequestError> {
     // A gateway in front of the server may answer by itself, with any text.
   }
   const seconds = Number(answer.headers.get("retry-after") ?? Number.NaN);
-  const retryAfterMs = Number.isFinite(seconds) ? Math.min(seconds, 60) * 1_000 : undefined;
+  const retryAfterMs = Number.isFinite(seconds) ? Math.min(seconds * 1_000, LONGEST_GIVEN_PAUSE_MS) : undefined;
   return new RequestError(answer.status, problem.type ?? "about:blank", problem.detail ?? text.slice(0, 200), retryAfterMs);
 }

@@ -1,6 +1,6 @@
 /** Pulls messages, calls a handler with each, renews their leases and settles them. */
 
-import { Client, RequestError, sleep, type ClientOptions, type Schemas } from "./client.js";
+import { Client, RequestError, sleep, UNAVAILABLE_RECEIPTS, type Answered, type ClientOptions, type Schemas } from "./client.js";
 import { Held, Leases, type Outcome, type Step } from "./leases.js";
 import { Message, Reject, Retry } from "./message.js";
 
@@ -28,6 +28,9 @@ export interface ConsumerOptions extends ClientOptions {
 }
 
 const SETTLE_AFTER_MS = 20;
+const PULL_TIMEOUT_MS = 15_000; // behind its wait
+const LONGEST_SETTLEMENT_MS = 15_000;
+const LEASE_MARGIN_MS = 50; // of each second of a lease: what an answer may take on its way
 const LOOK_AGAIN_MS = 250;
 const LAST_SETTLEMENT_MS = 5_000;
 const REST_MS = 200; // before the next pull, where the server answered one without messages early
@@ -134,25 +137,26 @@ export class Consumer {
     const { consumer, maxMessages, waitSeconds, leaseSeconds } = this.#options;
     const settle = steps.map((step) => step.settlement);
     const request = { consumer, suspects, max_messages: maxMessages, wait_seconds: waitSeconds, lease_seconds: leaseSeconds };
-    const sentAt = Date.now();
     const began = performance.now();
-    let answer: Schemas["Pulled"];
+    let answered: Answered<Schemas["Pulled"]>;
     try {
-      answer = await this.#client.persist<Schemas["Pulled"]>(
+      answered = await this.#client.persist<Schemas["Pulled"]>(
         `${this.#path}/pull`,
         { ...request, settle },
         this.#stopping.signal,
-        waitSeconds,
+        waitSeconds * 1_000 + PULL_TIMEOUT_MS,
       );
     } catch (error) {
       if (this.#stopping.signal.aborted) this.#again(steps);
-      else if (steps.length && isOfReceipts(error)) return this.#lose(steps);
+      else if (steps.length && isRefusal(error)) return void (await this.#inTurn(() => steps));
       throw error;
     }
-    this.#answered(steps, answer.settled ?? [], sentAt);
+    const { answer, sentAtMs } = answered;
+    this.#answered(steps, answer.settled ?? [], sentAtMs);
     this.#suspectsWait = answer.suspects_wait ?? false;
-    // From the request on: the lease began at some moment behind it.
-    for (const pull of answer.pulls) this.#take(new Held(pull, sentAt + leaseSeconds * 1_000));
+    // The lease began when the server found the messages: shortly before the answer, however long the pull has waited.
+    const leasedUntil = Date.now() + leaseSeconds * (1_000 - LEASE_MARGIN_MS);
+    for (const pull of answer.pulls) this.#take(new Held(pull, leasedUntil));
     const early = performance.now() - began < Math.max(waitSeconds * 500, REST_MS);
     if (early && !answer.pulls.length && !this.#suspectsWait) {
       const ms = answer.limited_by ? REST_OF_LIMITED_MS : REST_MS;
@@ -231,6 +235,7 @@ export class Consumer {
 
   #renew(): void {
     this.#leases.expire(Date.now());
+    this.#wake(); // there may be room now
     if (this.#turns > 0) return; // a request is under way; the next call comes soon
     void this.#inTurn(() => {
       const now = Date.now();
@@ -250,15 +255,28 @@ export class Consumer {
 
   async #send(steps: Step[]): Promise<void> {
     if (!steps.length) return;
-    const sentAt = Date.now();
     const body = { settle: steps.map((step) => step.settlement) };
+    const timeoutMs = Math.min(this.#options.leaseSeconds * 500, LONGEST_SETTLEMENT_MS);
     try {
-      const answer = await this.#client.persist<Schemas["SettleResult"]>(`${this.#path}/ack`, body, this.#ended.signal);
-      this.#answered(steps, answer.results, sentAt);
+      const { answer, sentAtMs } = await this.#client.persist<Schemas["SettleResult"]>(
+        `${this.#path}/ack`,
+        body,
+        this.#ended.signal,
+        timeoutMs,
+      );
+      this.#answered(steps, answer.results, sentAtMs);
     } catch (error) {
       if (this.#ended.signal.aborted) return;
-      if (isOfReceipts(error)) this.#lose(steps);
-      else this.#fail(error);
+      if (error instanceof RequestError && error.type === UNAVAILABLE_RECEIPTS) {
+        this.#answered(steps, steps.map(() => ({ status: "unavailable" })), Date.now());
+      } else if (steps.length > 1 && isRefusal(error)) {
+        // One settlement is wrong, and nothing of the request is carried out: the others go without it.
+        for (const step of steps) await this.#send([step]);
+      } else if (isOfReceipts(error)) {
+        this.#lose(steps);
+      } else {
+        this.#fail(error);
+      }
     }
     this.#wake();
   }
@@ -316,6 +334,11 @@ export class Consumer {
 const SIGNALS = ["SIGTERM", "SIGINT"];
 const GONE = new Set(["receipt-stale", "receipt-invalid", "subject-unknown", "group-unknown"]);
 
+/** Whether the server has refused a request and carried out nothing of it: because of one of its settlements, perhaps. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof RequestError && (error.status === 400 || isOfReceipts(error));
+}
+
 /** Whether an error says that receipts are of no use any more, and nothing else is wrong. */
 function isOfReceipts(error: unknown): boolean {
   return error instanceof RequestError && GONE.has(error.type.replace("urn:hourwheel:", ""));
@@ -324,5 +347,6 @@ function isOfReceipts(error: unknown): boolean {
 function described(error: unknown): string {
   const named = error instanceof Retry || error instanceof Reject;
   const text = error instanceof Error && !named ? `${error.name}: ${error.message.split("\n", 1)[0]}` : String((error as Error)?.message ?? error);
-  return text.slice(0, LONGEST_DETAIL);
+  // By characters: half of an emoji is no text, and the server refuses it.
+  return [...text].slice(0, LONGEST_DETAIL).join("").toWellFormed();
 }

@@ -21,6 +21,7 @@ export class Held {
   #leasedUntilMs: number;
   #waitsUntilMs = 0;
   #tries = 0;
+  #underWay = 0; // settlements that are sent and not answered
   /** Whether nothing of the pull is left to settle. */
   closed = false;
 
@@ -49,17 +50,19 @@ export class Held {
     }
     const taken = { receipt: this.#receipt, ...this.#decided };
     this.#decided = nothing();
+    this.#underWay += 1;
     return taken;
   }
 
   /** Takes in the answer to a settlement of this pull. */
   answered(sent: Settlement, answer: Schemas["Settled"], leaseMs: number, sentAtMs: number): void {
-    if (answer.status === "unavailable") return this.#wait(sent, sentAtMs);
+    this.#underWay -= 1;
+    if (answer.status === "unavailable") return this.#wait(sent);
     this.#tries = 0;
     if (answer.status === "extended") this.#leasedUntilMs = sentAtMs + leaseMs;
     else if (answer.status === "settled") this.closed = true;
     else if (answer.status === "stale") this.lose();
-    else if (this.#undecided.size === 0 && !this.#isDeciding()) this.closed = true; // what is open was not ours any more
+    else if (this.#undecided.size + this.#underWay === 0 && !this.#isDeciding()) this.closed = true; // the rest is not ours
   }
 
   /** The lease is gone, and with it whatever is decided. */
@@ -77,7 +80,9 @@ export class Held {
   renewal(nowMs: number, leaseSeconds: number): Settlement | undefined {
     if (this.closed || this.#undecided.size === 0) return undefined;
     const due = this.#leasedUntilMs - (leaseSeconds * 1_000 * 2) / 3;
-    return nowMs >= due ? { receipt: this.#receipt, extend_seconds: leaseSeconds } : undefined;
+    if (nowMs < due) return undefined;
+    this.#underWay += 1;
+    return { receipt: this.#receipt, extend_seconds: leaseSeconds };
   }
 
   #isDeciding(): boolean {
@@ -85,8 +90,8 @@ export class Held {
   }
 
   /** The messages are in a cell that is out of reach: the same settlement goes again, later. */
-  #wait(sent: Settlement, nowMs: number): void {
-    this.#waitsUntilMs = nowMs + Math.min(500 * 2 ** this.#tries, 5_000);
+  #wait(sent: Settlement): void {
+    this.#waitsUntilMs = Date.now() + Math.min(500 * 2 ** this.#tries, 5_000);
     this.#tries += 1;
     for (const name of ["ack", "retry", "dead", "release"] as const) {
       (this.#decided[name] as unknown[]).unshift(...(sent[name] ?? []));

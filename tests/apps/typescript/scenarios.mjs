@@ -69,6 +69,20 @@ const scenarios = {
       tell(message.lost, message.signal.aborted);
     }, { leaseSeconds: 1 });
   },
+  async late() {
+    // The message comes when the pull has waited longer than its lease is.
+    setTimeout(() => client.send("orders", [{ body: "late" }]), 3_000);
+    await consume(1, async (message) => {
+      await pause(600);
+      tell(message.text, message.lost);
+    }, { leaseSeconds: 2 });
+  },
+  async emoji() {
+    await client.send("orders", [{ body: "one" }]);
+    await consume(1, (message) => {
+      throw new Reject("x".repeat(999) + "\u{1F600}\u{1F600}");
+    });
+  },
   async signal() {
     await client.send("orders", Array.from({ length: 4 }, (_, at) => ({ body: `${at}` })));
     await new Consumer(url, "orders", "billing", async (message) => {

@@ -82,6 +82,18 @@ def test_a_lease_is_renewed_while_a_handler_is_at_work(client: Path, server: Ser
     assert (waiting_and_in_flight(server), pulled(server)) == ((0, 0), [])
 
 
+def test_a_lease_begins_when_its_message_comes(client: Path, server: Server) -> None:
+    assert play(client, "late", server) == [["late", False]]
+    assert (waiting_and_in_flight(server), pulled(server)) == ((0, 0), [])
+
+
+def test_a_detail_ends_with_a_whole_character(client: Path, server: Server) -> None:
+    assert play(client, "emoji", server) == []
+    with Connection(server.port) as connection:
+        (letter,) = connection.ok("GET", f"{GROUP}/dead")["messages"]
+    assert letter["detail"] == "x" * 999 + "\U0001f600"
+
+
 def test_a_handler_learns_that_its_lease_is_lost(client: Path, server: Server) -> None:
     assert play(client, "deaf", server) == [[True, True]]
     # The last pull of the consumer, which was cut off, may have taken the message again.
