@@ -16,14 +16,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from hourwheel.adapters.aws.clients import make_client
 from hourwheel.adapters.aws.dynamodb import DynamoStore
 from hourwheel.cells.store_formats import check_before_deployment, repair_format
-from hourwheel.errors import DataVersion, HourwheelError
+from hourwheel.errors import Corrupt, DataVersion, HourwheelError
 from hourwheel.system import SystemIds
 from infra.settings import Settings, Wrong, operator_context
 
 
 def check_stored_formats(client: Any, settings: Settings) -> str:
     """Returns a sentence for the operator for each place whose format is not known; "" where all are, and where there
-    are no tables yet. Raises ``Wrong`` for tables that this version must not use."""
+    are no tables yet. Raises ``Wrong`` for tables that this version must not use, and for a damaged record."""
     unknown = []
     for prefix, place in _places(settings):
         try:
@@ -31,7 +31,7 @@ def check_stored_formats(client: Any, settings: Settings) -> str:
             check_before_deployment(DynamoStore(client, prefix=prefix), SystemIds(), place)
         except client.exceptions.ResourceNotFoundException:
             continue  # the deployment creates the tables
-        except DataVersion as error:
+        except (Corrupt, DataVersion) as error:
             raise Wrong(str(error)) from error
         except (BotoCoreError, ClientError, HourwheelError) as error:
             unknown.append(

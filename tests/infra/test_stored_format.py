@@ -73,6 +73,15 @@ def test_the_tables_of_other_cells_are_checked_too() -> None:
         check_stored_formats(tables(answer), Settings(cells={"fast": {}}))
 
 
+def test_a_damaged_record_stops_the_deployment_and_names_its_repair() -> None:
+    def answer(stub: Stubber) -> None:
+        stub.add_response("describe_table", {"Table": {}})
+        stub.add_response("get_item", {"Item": {"v": {"B": b"\xc1"}, "t": {"B": b"t"}}})
+
+    with pytest.raises(Wrong, match="make repair-format"):
+        check_stored_formats(tables(answer), Settings())
+
+
 def test_what_cannot_be_read_is_told_and_does_not_stop_the_deployment() -> None:
     client = tables(lambda stub: stub.add_client_error("describe_table", "AccessDeniedException"))
     assert check_stored_formats(client, Settings()).startswith(
