@@ -1,10 +1,13 @@
 """Runs two versions of the library at once, as during a deployment: half of the producers, consumers and sweepers are
 of the version before. ``python -m tests.simulation.versions FIRST:LAST`` runs these seeds.
 
-The source of the version before comes from the history, and is imported under another name. Both share the modules of
-errors, ports and requests, by which the simulation speaks with them; each has its own stored records and its own code.
+The source of the version before lies beside this module, as a clone need not have the history, and is imported under
+another name. Both versions share the modules of errors, ports and requests, by which the simulation speaks with them;
+each has its own stored records and its own code. ``python -m tests.simulation.versions --pack TAG`` takes the source
+of another version.
 """
 
+import hashlib
 import importlib
 import io
 import logging
@@ -13,12 +16,13 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, replace
 from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -32,8 +36,11 @@ from tests.simulation.plan import Plan
 from tests.simulation.schedule import Outcome, run_plan, scaled
 from tests.simulation.world import Process, Turns
 
-BEFORE = "1063105c98d4c148d2298fdd400327b33375f420"
-"""The commit that plays the release before. The tag of the first release replaces it."""
+PACKED = Path(__file__).with_name("before.tar.xz")
+"""The library of the release before: a commit plays it until there is one."""
+
+_AROUND = {"adapters", "api", "apps", "aws", "celery", "cli", "client", "console", "django", "embedded"}
+"""Rooms around the protocol, of which no process of the simulation has anything."""
 
 NAME = "hourwheel_before"
 _LIBRARY = "layers/hourwheel/python/hourwheel"
@@ -97,15 +104,26 @@ class _Finder:
 
 
 def _extracted() -> Path:
-    """Returns the folder with the library of the version before."""
-    folder = ROOT / "build" / "versions" / BEFORE
-    if not (folder / _LIBRARY).exists():
-        archived = subprocess.run(
-            ["git", "archive", BEFORE, _LIBRARY], cwd=ROOT, check=True, capture_output=True
-        ).stdout
-        with tarfile.open(fileobj=io.BytesIO(archived)) as archive:
-            archive.extractall(folder, filter="data")
-    return folder / _LIBRARY
+    """Returns the folder with the library of the version before. Its name has the digest of what is packed."""
+    folder = ROOT / "build" / "versions" / hashlib.sha256(PACKED.read_bytes()).hexdigest()[:16]
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent) as unfinished, tarfile.open(PACKED) as packed:
+            packed.extractall(unfinished, filter="data")
+            with suppress(FileExistsError, NotADirectoryError):  # another run was faster
+                Path(unfinished, "library").rename(folder)
+    return folder
+
+
+def pack(revision: str) -> None:
+    """Packs the modules of the protocol at a revision. The same ones give the same bytes."""
+    command = ["git", "archive", "--prefix=library/", f"{revision}:{_LIBRARY}"]
+    archived = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archived)) as source, tarfile.open(PACKED, "w:xz", preset=9) as packed:
+        for member in source:
+            if member.name.endswith(".py") and Path(member.name).parts[1] not in _AROUND:
+                member.mtime = 0
+                packed.addfile(member, source.extractfile(member))
 
 
 @cache
@@ -180,4 +198,7 @@ def main(span: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    if sys.argv[1] == "--pack":
+        pack(sys.argv[2])
+    else:
+        sys.exit(main(sys.argv[1]))
