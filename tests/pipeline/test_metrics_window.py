@@ -173,7 +173,7 @@ def test_a_run_without_the_ends_of_logs_reads_all_days_and_says_so(spark: SparkS
     world.bench.clock.pass_time(LONG)
     world.bench.send("more", subject="steady")
     last = ran(world, spark)
-    assert last.all_days == "the ends of logs that the last run left are missing"
+    assert last.all_days == "the ends of logs that the last run left are missing or damaged"
     world.bench.clock.pass_time(LONG)
     world.bench.send("again", subject="idle")
     report = ran(world, spark)

@@ -263,7 +263,7 @@ class _MetricsRun:
         everyone = options.since is not None or len(subjects) > MAX_SUBJECTS
         whole = ""
         if ends is None:
-            whole = "the ends of logs that the last run left are missing"
+            whole = "the ends of logs that the last run left are missing or damaged"
         elif new.since_ms < cut_ms:
             whole = "rows came that are older than two days"
         # The ends that a run over all days leaves are those of all subjects.

@@ -68,9 +68,12 @@ def write_ends(lake: Lake, ends: DataFrame) -> str:
 
 def read_ends(spark: SparkSession, lake: Lake, path: str) -> DataFrame | None:
     """Returns the ends in the file; None if it is missing or cannot be read."""
+    data = lake.files.read(path)
+    if data is None:
+        return None
     try:
-        rows = lake.files.rows(path)
-    except (FileNotFoundError, pa.ArrowInvalid):
+        rows = pq.read_table(BytesIO(data))
+    except (pa.ArrowInvalid, OSError):  # OSError: damage within the footer or a page; nothing is fetched here
         return None
     return spark.createDataFrame(rows, _DDL)
 

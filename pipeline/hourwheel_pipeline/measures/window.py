@@ -2,8 +2,8 @@
 
     pulls       closed since the moment, and older ones that covered the same rows: a row counts as delivered once
     messages    stored since the moment, and older ones that these pulls handed out
-    schedules   what waits, and what was handed over or cancelled since
-    dispatches  since the moment
+                of schedule logs, those that wait, or were handed over or cancelled since
+    dispatches  made since the moment
 
 A pull may have handed out rows of any age, because its group was behind or was sought back. The manifests say when such
 a row was stored at the earliest; only the subject of the pull is then read from that day on.
