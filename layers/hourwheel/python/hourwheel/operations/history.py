@@ -143,10 +143,10 @@ def history_page(overview: "Overview", request: HistoryRequest) -> HistoryPage:
         groups, following = registry.group_page(subject, request.after, request.limit)
     else:
         groups = [registry.group(subject, request.group)]
-    now_ms = context.clock.now_ms()
+    now_ms, since_ms = context.clock.now_ms(), overview.since_ms()
     return HistoryPage(
         subject=subject.name,
-        since=None if overview.since_ms is None else rfc3339(overview.since_ms),
+        since=None if since_ms is None else rfc3339(since_ms),
         groups=overview.history.of(subject.name, [member.shared_name for member in groups], now_ms),
         next=following,
         at=rfc3339(now_ms),

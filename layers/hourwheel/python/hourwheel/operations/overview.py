@@ -182,10 +182,13 @@ class Overview:
             complete=read.complete,
         )
 
-    @property
     def since_ms(self) -> int | None:
-        """The time from which on this process keeps a history; None if it keeps none."""
-        return self._since_ms or None if transactional(self.context.store) else None
+        """Returns the time from which on this process keeps a history, at the latest this call; None if it keeps
+        none."""
+        if not transactional(self.context.store):
+            return None
+        self._since_ms = self._since_ms or self.context.clock.now_ms()
+        return self._since_ms
 
     def look(self) -> None:
         """Reads the numbers of all subjects again, the oldest first, as far as the share allows. Called once a minute
