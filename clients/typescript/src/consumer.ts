@@ -147,7 +147,8 @@ export class Consumer {
         waitSeconds * 1_000 + PULL_TIMEOUT_MS,
       );
     } catch (error) {
-      if (this.#stopping.signal.aborted) this.#again(steps);
+      // Settlements of a pull that was cut off go once more: repeating them does no harm.
+      if (this.#stopping.signal.aborted) void this.#inTurn(() => steps);
       else if (steps.length && isRefusal(error)) return void (await this.#inTurn(() => steps));
       throw error;
     }
@@ -291,11 +292,6 @@ export class Consumer {
 
   #lose(steps: Step[]): void {
     for (const { held } of steps) held.lose();
-  }
-
-  /** Sends settlements once more that went with a pull which was cut off: repeating them does no harm. */
-  #again(steps: Step[]): void {
-    void this.#inTurn(() => steps);
   }
 
   #fail(error: unknown): void {

@@ -2,6 +2,8 @@
 
 import type { Schemas } from "./client.js";
 
+const DELAY = /^\d+(\.\d+)?(ms|s|m|h|d)$/;
+
 /** Thrown by a handler: the message is retried, after `delay` (seconds, or text such as "10m") or by the group's policy. */
 export class Retry extends Error {
   override readonly name = "Retry";
@@ -11,6 +13,9 @@ export class Retry extends Error {
     readonly delay?: number | string,
   ) {
     super(detail);
+    const isDelay = typeof delay === "number" ? delay >= 0 && delay < Infinity : delay === undefined || DELAY.test(delay);
+    // Refused here, where it costs one message its attempt: the server refuses the whole settlement.
+    if (!isDelay) throw new RangeError(`a delay is a number of seconds, or one with ms, s, m, h or d, got ${delay}`);
   }
 }
 

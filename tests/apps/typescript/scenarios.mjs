@@ -44,12 +44,13 @@ const scenarios = {
     });
   },
   async outcomes() {
-    await client.send("orders", ["busy", "broken", "bad"].map((body) => ({ body })));
-    await consume(5, (message) => {
+    await client.send("orders", ["busy", "broken", "bad", "wrong"].map((body) => ({ body })));
+    await consume(7, (message) => {
       tell(message.text, message.attempt, message.raw.detail ?? null);
       if (message.text === "bad") throw new Reject("no price");
       if (message.attempt > 1) return;
       if (message.text === "busy") throw new Retry("later", 1);
+      if (message.text === "wrong") throw new Retry("later", "soon");
       throw new TypeError("x is not a function\nat line 1");
     });
   },

@@ -4,9 +4,8 @@ import json
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,13 @@ def told(process: subprocess.Popen[str], *, status: int = 0) -> list[Any]:
     output, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (status, "")
     return [json.loads(line) for line in output.splitlines()]
+
+
+def has_ended(process: subprocess.Popen[str]) -> bool:
+    """Waits a moment for the end of the process."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(0.05)
+    return process.returncode is not None
 
 
 def play(client: Path, name: str, server: Server, **ending: int) -> list[Any]:
@@ -70,6 +76,8 @@ def test_what_a_handler_throws_decides_about_its_message(client: Path, server: S
         ["broken", 2, "TypeError: x is not a function"],
         ["busy", 1, None],
         ["busy", 2, "later"],
+        ["wrong", 1, None],
+        ["wrong", 2, "RangeError: a delay is a number of seconds, or one with ms, s, m, h or d, got soon"],
     ]
     with Connection(server.port) as connection:
         (letter,) = connection.ok("GET", f"{GROUP}/dead")["messages"]
@@ -148,8 +156,8 @@ def test_only_the_message_that_ends_its_process_dies(client: Path, server: Serve
         connection.ok("POST", "/v1/subjects/orders/messages", {"messages": [{"body": body} for body in bodies]})
     for _ in range(6):
         with scenario(client, "poison", server.port) as process:
-            while process.poll() is None and waiting_and_in_flight(server) != (0, 0):
-                time.sleep(0.05)
+            while waiting_and_in_flight(server) != (0, 0) and not has_ended(process):
+                pass
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=SECONDS)
     with Connection(server.port) as connection:
