@@ -26,6 +26,40 @@ async function consume(calls, handle, options = {}) {
   await consumer.run();
 }
 
+const answered = (status, body) => new Response(JSON.stringify(body), { status });
+
+/** Makes requests as if the cell of the first receipt that is settled were out of reach for this long. */
+function fetchBesideLostCell(ms) {
+  const until = Date.now() + ms;
+  let away;
+  return async (url, request) => {
+    const body = JSON.parse(request.body);
+    const settle = body.settle ?? [];
+    away ??= settle[0]?.receipt;
+    const isAway = settle.map((each) => each.receipt === away && Date.now() < until);
+    if (!isAway.includes(true)) return fetch(url, request);
+    const left = settle.filter((_, at) => !isAway[at]);
+    if (url.endsWith("/ack") && !left.length) return answered(503, { type: "urn:hourwheel:receipt-unavailable" });
+    const answer = await fetch(url, { ...request, body: JSON.stringify({ ...body, settle: left }) });
+    if (!answer.ok) return answer;
+    const found = await answer.json();
+    const results = found.results ?? found.settled ?? [];
+    const all = isAway.map((away) => (away ? { status: "unavailable" } : results.shift()));
+    return answered(200, found.results ? { results: all } : { ...found, settled: all });
+  };
+}
+
+/** Makes requests of which the first one with two settlements has a wrong receipt. */
+function fetchWithWrongReceipt() {
+  let wrong;
+  return (url, request) => {
+    const body = JSON.parse(request.body);
+    if (wrong === undefined && body.settle?.length > 1) wrong = body.settle[0].receipt;
+    const settle = body.settle?.map((each) => (each.receipt === wrong ? { ...each, receipt: "wrong" } : each));
+    return fetch(url, { ...request, body: JSON.stringify({ ...body, settle }) });
+  };
+}
+
 const scenarios = {
   async everything() {
     await client.send("orders", Array.from({ length: 200 }, (_, at) => ({ body: JSON.stringify({ at }), key: `k${at % 7}` })));
@@ -77,6 +111,28 @@ const scenarios = {
       await pause(600);
       tell(message.text, message.lost);
     }, { leaseSeconds: 2 });
+  },
+  async unavailable() {
+    const send = (body) => client.send("orders", [{ body }]);
+    await send("first");
+    setTimeout(() => send("second"), 300);
+    await consume(2, async (message) => {
+      if (message.text === "second") await pause(3_000);
+      tell(message.text, message.lost);
+    }, { leaseSeconds: 1, concurrency: 2, maxMessages: 1, fetch: fetchBesideLostCell(2_500) });
+  },
+  async invalid() {
+    await client.send("orders", [{ body: "one" }]);
+    setTimeout(() => client.send("orders", [{ body: "two" }]), 200);
+    // Both are decided in the same turn, and so settled by one request.
+    let both;
+    const together = new Promise((resolve) => (both = resolve));
+    let calls = 0;
+    await consume(2, async (message) => {
+      if (++calls === 2) both();
+      await together;
+      tell(message.text);
+    }, { concurrency: 2, maxMessages: 1, fetch: fetchWithWrongReceipt() });
   },
   async emoji() {
     await client.send("orders", [{ body: "one" }]);

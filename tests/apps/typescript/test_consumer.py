@@ -95,6 +95,17 @@ def test_a_lease_begins_when_its_message_comes(client: Path, server: Server) -> 
     assert (waiting_and_in_flight(server), pulled(server)) == ((0, 0), [])
 
 
+def test_a_cell_out_of_reach_holds_up_no_lease_of_others(client: Path, server: Server) -> None:
+    assert play(client, "unavailable", server) == [["first", False], ["second", False]]
+    # The lease of the first one ends while its settlement is held up: it may come again.
+    assert "second" not in [body for body, _ in pulled(server)]
+
+
+def test_a_wrong_receipt_takes_no_other_settlement_with_it(client: Path, server: Server) -> None:
+    assert sorted(play(client, "invalid", server)) == [["one"], ["two"]]
+    assert waiting_and_in_flight(server) == (0, 1)
+
+
 def test_a_detail_ends_with_a_whole_character(client: Path, server: Server) -> None:
     assert play(client, "emoji", server) == []
     with Connection(server.port) as connection:
