@@ -183,8 +183,7 @@ class Overview:
         )
 
     def since_ms(self) -> int | None:
-        """Returns the time from which on this process keeps a history, at the latest this call; None if it keeps
-        none."""
+        """Returns since when this process keeps a history: the first call begins it. None if it keeps none."""
         if not transactional(self.context.store):
             return None
         self._since_ms = self._since_ms or self.context.clock.now_ms()
@@ -194,7 +193,6 @@ class Overview:
         """Reads the numbers of all subjects again, the oldest first, as far as the share allows. Called once a minute
         on one machine, so that the history and the rates go on while nobody looks."""
         with self._lock:
-            self._since_ms = self._since_ms or self.context.clock.now_ms()
             self._count_delayed()
             self._list()
             listed = sorted(self._listed, key=self._read_ms)
@@ -364,8 +362,7 @@ class Overview:
     def _watched(
         self, subject: Subject, read: SubjectNumbers, histories: Mapping[str, LagHistory], now_ms: int
     ) -> tuple[WatchedGroup, ...]:
-        self._since_ms = self._since_ms or now_ms
-        watched_ms = self._since_ms if transactional(self.context.store) else None
+        watched_ms = self.since_ms()
         watched: list[WatchedGroup] = []
         for group in read.groups:
             history = histories.get(group.group)
