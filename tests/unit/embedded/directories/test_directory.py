@@ -224,11 +224,14 @@ def test_two_processes_never_raise_the_format_at_once(earlier: Path, monkeypatch
     assert is_locked == [True]
 
 
-def test_the_repair_that_a_damaged_format_names_repairs_it(tmp_path: Path) -> None:
-    (tmp_path / "format").write_bytes(b"{")
+@pytest.mark.parametrize("name", ["data", "our queue; it's here"])
+def test_the_repair_that_a_damaged_format_names_repairs_it(tmp_path: Path, name: str) -> None:
+    data = tmp_path / name
+    data.mkdir()
+    (data / "format").write_bytes(b"{")
     with pytest.raises(Corrupt) as refused:
-        prepare(tmp_path)
+        prepare(data)
     command = str(refused.value).rpartition("repair it by ")[2]
     subprocess.run(command, shell=True, check=True)
-    prepare(tmp_path)
-    assert stored_format(tmp_path) is not None
+    prepare(data)
+    assert stored_format(data) is not None

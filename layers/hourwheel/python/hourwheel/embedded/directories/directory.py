@@ -132,9 +132,11 @@ def stored_format(data: Path) -> StoreFormat | None:
             else StoreFormat(format=int(text), least_reader=int(text), written_by="")
         )
     except UNDECODABLE as error:
+        from shlex import quote  # a start that succeeds does not need it
+
         raise Corrupt(
             f"{path} does not hold a format: is this a data directory? Unless a later version has used it, repair it by"
-            f" echo {FORMAT} > {path}"
+            f" echo {FORMAT} > {quote(str(path))}"
         ) from error
     check(stated, f"the data directory {data}")
     return stated
