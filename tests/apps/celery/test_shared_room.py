@@ -99,6 +99,20 @@ def test_queues_take_turns_where_one_message_is_held_at_a_time(
     assert all(queues.count(name) >= 4 for name in names), queues
 
 
+def test_a_queue_that_is_added_beside_one_that_leaves_no_room_gets_its_turn(
+    connection: Connection, api: Api, name: str
+) -> None:
+    busy, added = f"{name}-busy", f"{name}-added"
+    send(connection, busy)
+    send(connection, added)
+    holder = Holder(connection, 1, busy)
+    holder.take(1)
+    holder.consumer.add_queue(Queue(added))
+    holder.consumer.consume()
+    wait_for_returned(api, added)
+    assert added in holder.take_and_acknowledge(3)
+
+
 def test_a_queue_that_was_empty_gets_its_turn_beside_a_busy_one(connection: Connection, api: Api, name: str) -> None:
     busy, quiet = f"{name}-busy", f"{name}-quiet"
     holder = Holder(connection, 4, busy, quiet)

@@ -2,7 +2,8 @@
 
 A pull may wait long for a message, and must not keep room from the other queues meanwhile. So only a pull that will
 likely bring messages at once reserves room: that of a queue of which the last pull brought all that it asked for. Any
-other pull that brings more than there is room for gives the rest back.
+other pull begins without room too, and gives back what it brings beyond the room. Otherwise a queue that has shown no
+messages would get no turn while busy ones leave no room.
 """
 
 import itertools
@@ -53,11 +54,15 @@ class SharedRoom:
 
     @gives_back
     def reserve(self, subscription: "SharingSubscription") -> int:
-        """Returns how many messages the next pull of a subscription asks for; 0 if there is no room. Reserves the room
-        if the pull is eager."""
+        """Returns how many messages the next pull of a subscription asks for; 0 if it has to wait for room. Reserves
+        the room if the pull is eager."""
         with self._lock:
             asked = -(-subscription._room() // self._claimants(subscription.queue))
-            if asked > 0 and subscription.eager and self.divided:
+            if not self.divided:
+                return asked
+            if not subscription.eager:
+                return max(1, asked)
+            if asked > 0:
                 subscription.reserved, subscription.turn = asked, next(self._turns)
             return asked
 
