@@ -43,6 +43,13 @@ def test_a_queue_without_room_gives_back_what_the_worker_does_not_take_meanwhile
     assert cast(list[str], shared.room.settle_excess(first, asked=2, brought=2)) == ["b"]
 
 
+def test_only_a_queue_that_has_shown_messages_waits_for_room(server: FakeServer) -> None:
+    shared = Shared(server, 0)
+    assert (shared.room.reserve(shared.last), shared.last.reserved) == (1, 0)
+    shared.last.eager = True
+    assert shared.room.reserve(shared.last) == 0
+
+
 @pytest.mark.parametrize(("suspects_wait", "left"), [(False, 0), (True, 1)])
 def test_a_queue_that_lets_its_messages_be_handled_first_leaves_its_turn_to_the_others(
     server: FakeServer, suspects_wait: bool, left: int
@@ -52,6 +59,7 @@ def test_a_queue_that_lets_its_messages_be_handled_first_leaves_its_turn_to_the_
         pulled = msgspec.structs.replace(api.pull("orders", "billing", "host-1"), suspects_wait=suspects_wait)
     shared = Shared(server, 1)
     first, last = shared.first, shared.last
+    last.eager = True  # turns are for queues that have shown messages
     assert shared.room.reserve(first) == 1
     first._asked = 1
     first._end_pull([], pulled)
